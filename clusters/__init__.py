@@ -1,0 +1,1 @@
+"""Clusters touch the world: what is rented, probed and given back lives here."""

@@ -1,0 +1,148 @@
+"""Runs as columns: numpy arrays that broadcast against each other.
+
+``memory.py`` and ``speed.py`` take these and return columns, so that one estimate, a search over a million layouts and
+the accuracy test are the same code. Every array has shape ``()`` (one value for all runs) or ``(n,)``.
+The search leaves model and training as ``()`` and varies layout and machine; a batch of measured runs varies all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelColumns:
+    """What memory and speed need to know of a model. Built by ``model.model_columns``."""
+
+    num_layers: Array
+    hidden: Array
+    num_heads: Array
+    q_width: Array  # num_heads x head_dim of q and k
+    k_width: Array  # num_kv_heads x head_dim (MLA: as materialised, all heads)
+    v_width: Array  # width of v as read by attention
+    o_width: Array  # width of the attention output before the output projection
+    head_dim: Array
+    mla_q_rank: Array  # 0 where q is not compressed or there is no MLA
+    mla_kv_rank: Array  # kv_rank + rope_dim, 0 without MLA
+    ffn: Array  # of a dense layer
+    gated: Array  # 1 = SwiGLU / GeGLU: gate and up
+    vocab: Array
+    tied: Array
+    causal: Array  # 1 = decoder
+    attention_window: Array  # tokens that a query sees at most, averaged over layers; inf = all
+    learned_positions: Array
+    norm_is_rms: Array
+    norms_per_layer: Array
+    parallel_block: Array
+    qk_norm: Array
+    num_experts: Array  # 0 = dense
+    experts_per_token: Array
+    expert_ffn: Array
+    shared_ffn: Array  # width of all shared experts together
+    moe_layers: Array  # layers that have experts
+    dense_layers: Array  # layers that have a plain feed-forward
+    # parameters, counted part by part
+    params_total: Array
+    params_embedding: Array  # input tables: tokens, positions, types
+    params_head: Array  # own output projection, 0 when tied
+    params_root_other: Array  # final norm, embedding norm, mlm head
+    params_attention_layer: Array  # linears of attention, per layer
+    params_ffn_dense_layer: Array  # linears of the plain feed-forward, per dense layer
+    params_router_layer: Array  # router, per MoE layer
+    params_shared_layer: Array  # shared experts, per MoE layer
+    params_experts_layer: Array  # all routed experts, per MoE layer
+    params_norm_layer: Array  # norms (and the like), per layer, not split by tensor parallel
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutColumns:
+    """Degrees and batch of each layout; see ``types.Layout``."""
+
+    dp: Array
+    tp: Array
+    pp: Array
+    cp: Array
+    ep: Array
+    etp: Array
+    zero_stage: Array
+    shard_group: Array  # ranks a state is sharded over (dp x cp where the layout says "all")
+    sequence_parallel: Array
+    interleave: Array
+    recompute: Array  # 0 none, 1 selective, 2 full
+    recompute_fraction: Array
+    micro_batch: Array
+    grad_accum: Array
+    offload_optimizer: Array
+    offload_params: Array
+    offload_activations: Array
+    tp_overlap: Array  # 1 overlapped, 0 not, nan = as the profile does
+    deepep: Array
+    a2a_overlap: Array
+
+
+@dataclass(frozen=True, slots=True)
+class MachineColumns:
+    """GPU and links of each run. FLOPS are those of the precision that the run computes in."""
+
+    usable_memory_bytes: Array
+    memory_bandwidth_bytes_per_s: Array
+    peak_flops_per_s: Array  # of the run's matmul precision
+    fp32_flops_per_s: Array
+    peak_16bit_flops_per_s: Array  # attention, and what fp8 leaves in 16 bit
+    gpus_per_node: Array
+    num_nodes: Array
+    gpu_index: Array  # row of data/gpus.csv, to look efficiencies up
+    intra_link: Array  # row of data/links.csv
+    inter_link: Array
+    inter_bytes_per_s_per_node: Array  # nan = as the link's row says
+    host_memory_bytes: Array  # nan = unknown
+    pcie_bytes_per_s: Array
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryColumns:
+    """Bytes per GPU on the fullest GPU. Parts add up to ``device``; without the last three to ``allocated``."""
+
+    parameters: Array
+    gradients: Array
+    optimizer: Array
+    activations: Array
+    logits: Array
+    gathered: Array
+    communication: Array
+    context: Array
+    allocator_slack: Array
+    allocated: Array
+    reserved: Array
+    device: Array
+    peak_at: NDArray[np.int8]  # index into ("forward", "loss", "backward", "optimizer")
+    host: Array  # bytes of host memory per node that the run needs
+    load: Array  # device bytes per GPU at the worst instant of loading
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedColumns:
+    """Seconds per optimizer step by cause; they add up to ``step_s``."""
+
+    matmul: Array
+    attention: Array
+    memory_bound: Array
+    exposed_communication: Array
+    bubble: Array
+    optimizer: Array
+    overhead: Array
+    step_s: Array
+    tokens_per_step: Array
+    model_flops: Array  # per GPU and step, without recompute
+    hardware_flops: Array  # per GPU and step, with recompute
+    dp_s: Array  # exposed seconds of each axis' communication, to name the limiting link
+    tp_s: Array
+    pp_s: Array
+    cp_s: Array
+    ep_s: Array
+    offload_s: Array

@@ -1,0 +1,1 @@
+"""Providers read prices: one adapter per file, and the catalog that is shipped inside the package."""
