@@ -160,6 +160,25 @@ class Layout(Record):
     a2a_overlap: bool | None = None
 
 
+class LayoutPins(Record):
+    """The parts of a layout that the user fixed; ``None`` = the search decides. Meanings as in ``Layout``."""
+
+    dp: int | None = Field(default=None, ge=1)
+    tp: int | None = Field(default=None, ge=1)
+    pp: int | None = Field(default=None, ge=1)
+    cp: int | None = Field(default=None, ge=1)
+    ep: int | None = Field(default=None, ge=1)
+    etp: int | None = Field(default=None, ge=1)
+    zero_stage: Literal[0, 1, 2, 3] | None = None
+    shard_group: int | None = Field(default=None, ge=1)
+    sequence_parallel: bool | None = None
+    interleave: int | None = Field(default=None, ge=1)
+    recompute: Recompute | None = None
+    micro_batch: int | None = Field(default=None, ge=1)
+    grad_accum: int | None = Field(default=None, ge=1)
+    offload: Offload | None = None
+
+
 # ---------------------------------------------------------------------------------- the machine
 
 
