@@ -49,13 +49,21 @@ class Band(Record):
 
 
 class Moe(Record):
-    """Mixture of experts: which layers have experts and how wide each expert is."""
+    """Mixture of experts: which layers have experts and how wide each expert is.
+
+    ``shared_ffn_size``: width of all shared experts together, ``None`` = shared_experts x expert_ffn_size.
+    ``shared_gate``: a learned scalar gate on the shared experts (Qwen2-MoE). ``dense_layers``: layers without experts.
+    """
 
     num_experts: int = Field(ge=2)
     experts_per_token: int = Field(ge=1)
     expert_ffn_size: int = Field(ge=1)
     shared_experts: int = Field(default=0, ge=0)
+    shared_ffn_size: int | None = Field(default=None, ge=1)
+    shared_gate: bool = False
     dense_layers: int = Field(default=0, ge=0)
+    expert_bias: bool = False
+    router_bias: bool = False
 
 
 class Mla(Record):
@@ -69,7 +77,16 @@ class Mla(Record):
 
 
 class ModelSpec(Record):
-    """Architecture of a Transformer. Field names follow Hugging Face where it has one."""
+    """Architecture of a Transformer. Field names follow Hugging Face where it has one.
+
+    ``bias`` says which linears carry one: ``attention`` = q, k, v and output; ``output+ffn`` = all but q, k, v.
+    ``norms_per_layer`` 1 = attention and feed-forward share it; ``norm_bias`` counts for ``layer`` norms only.
+    ``qk_norm``: weights of the norms on q and k: one head_dim (``per-head``), the whole width (``full``), or none.
+    ``sliding_window``: tokens a query sees at most, in ``local_layers`` of the layers (``None`` = in all).
+    ``embed_dim``: width of the token table where projections lead to and from the model's width (OPT-350M).
+    ``value_embeds``: layers with a token table of their own added to v (nanochat).
+    ``extra_params``: learned scalars and gates that no other field counts; they multiply nothing large.
+    """
 
     name: str
     kind: Literal["decoder", "encoder"] = "decoder"
@@ -83,12 +100,29 @@ class ModelSpec(Record):
     vocab_size: int = Field(ge=1)
     tied_embeddings: bool = False
     norm: Literal["rms", "layer"] = "rms"
-    bias: Literal["none", "qkv", "all"] = "none"
+    bias: Literal["none", "qkv", "attention", "ffn", "output+ffn", "all"] = "none"
     positional: Literal["rope", "learned", "alibi", "none"] = "rope"
-    max_position: int | None = None
+    max_position: int | None = Field(default=None, ge=1)
     moe: Moe | None = None
     mla: Mla | None = None
-    sliding_window: int | None = None
+    sliding_window: int | None = Field(default=None, ge=1)
+    local_layers: int | None = Field(default=None, ge=0)
+    norms_per_layer: int = Field(default=2, ge=0, le=8)
+    post_norm: bool = False
+    final_norm: bool = True
+    embedding_norm: bool = False
+    norm_affine: bool = True
+    norm_bias: bool = True
+    qk_norm: Literal["none", "per-head", "full", "no-weights"] = "none"
+    parallel_block: bool = False
+    lm_head_bias: bool = False
+    attention_sinks: bool = False
+    embed_dim: int | None = Field(default=None, ge=1)
+    type_vocab_size: int = Field(default=0, ge=0)
+    position_offset: int = Field(default=0, ge=0)
+    mlm_head: bool = False
+    value_embeds: int = Field(default=0, ge=0)
+    extra_params: int = Field(default=0, ge=0)
     source: str = ""
 
 
