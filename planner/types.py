@@ -211,6 +211,11 @@ class LayoutPins(Record):
     micro_batch: int | None = Field(default=None, ge=1)
     grad_accum: int | None = Field(default=None, ge=1)
     offload: Offload | None = None
+    recompute_fraction: float | None = Field(default=None, ge=0, le=1)
+    activation_offload: bool | None = None
+    tp_overlap: bool | None = None
+    dispatcher: Literal["alltoall", "deepep"] | None = None
+    a2a_overlap: bool | None = None
 
 
 # ---------------------------------------------------------------------------------- the machine
