@@ -245,8 +245,11 @@ class Gpu(Record):
     pcie_gen: float
     pcie_lanes: int
     ecc: bool
+    tdp_w: int
     compute_capability: str
     source: str
+    source_date: str
+    crosscheck: str
     note: str
 
 
