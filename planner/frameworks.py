@@ -1,0 +1,153 @@
+"""Framework profiles: what a training framework does by default, as data.
+
+A run names its framework in free text ("torchtitan 2024-12", "HF Trainer + fms-acceleration 2024"). One ordered
+table of patterns, with date ranges, turns that text into a profile id; ``data/frameworks.toml`` says what a profile
+does. Explicit fields of ``TrainingSpec`` (numerics, loss, optimizer_impl, ...) beat the profile.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from planner.types import Loss, MemoryKind, Numerics, OptimizerImpl, Record
+
+GENERIC = "generic"
+_DATA = Path(__file__).with_name("data") / "frameworks.toml"
+_ISO_DATE = re.compile(r"\b(20\d\d)(?:-(\d\d))?\b")
+_SHORT_VERSION = re.compile(r"\b(2\d)\.(0[1-9]|1[0-2])\b")
+
+
+class MemoryProfile(Record):
+    """What decides peak memory. Bytes are per element unless the name says otherwise; see frameworks.toml."""
+
+    # number formats
+    numerics: Numerics
+    numerics_sharded: Numerics
+    gradient_bytes_master: float
+    reduce_bytes: float
+    extra_bytes_per_param: float
+    extra_sharded_bytes_per_param: float
+    # the optimizer and data parallelism
+    optimizer_impl: OptimizerImpl
+    bucket_copies: float
+    bucket_params: float
+    live_params: float
+    gathered_blocks: float
+    root_resharded: bool
+    accumulate_unsharded: bool
+    wrap_frozen_bytes: float
+    # a block
+    fused_norm: bool
+    fused_gated: bool
+    plain_ffn_copies: float
+    kv_repeated: bool
+    separate_casts: bool
+    weight_cache: bool
+    score_bytes: float
+    dropout: float
+    selective: Literal["op", "attention", "block"]
+    selective_fraction: float
+    moe_copies: float
+    # the loss
+    loss: Loss
+    loss_plain_bytes: float
+    loss_compiled_bytes: float
+    loss_fused_bytes: float
+    loss_forward_bytes: float
+    logits_kept_bytes: float
+    loss_chunks: float
+    vocab_parallel: bool
+    # pipeline
+    embedding_counts_as_layer: bool
+    pipeline_keeps_gathered: bool
+    # adapters
+    base_bytes_mixed: float
+    adapter_bits: Literal[16, 32]
+    adapter_autocast: bool
+    kbit_preparation: bool
+    kbit_saves_input: bool
+    lora_dropout: float
+    # the allocator and the printed figure
+    expandable_segments: bool
+    printed_kind: MemoryKind
+
+
+class Profile(Record):
+    """A framework at a time. ``known`` is false where no pattern fits and the generic profile stands in."""
+
+    id: str
+    title: str
+    source: str
+    known: bool
+    memory: MemoryProfile
+
+
+def match(framework: str) -> Profile:
+    """Profile of a free-text framework name; the generic one, with ``known`` false, where no pattern fits."""
+    profile_id = match_id(framework)
+    return profile(profile_id or GENERIC, known=profile_id is not None)
+
+
+def warning(framework: str) -> str | None:
+    """What to tell the user where the framework is not in the table, ``None`` where it is."""
+    if match_id(framework) is not None:
+        return None
+    return f"framework {framework!r} has no profile: generic PyTorch defaults assumed (bf16 autocast, FSDP mixed precision)"
+
+
+@lru_cache(maxsize=4096)
+def match_id(framework: str) -> str | None:
+    """Id of the first pattern row that fits text and date; a date that is not said counts as today."""
+    text = framework.strip().lower()
+    when = date_of(text)
+    for row in _tables()["pattern"]:
+        if row.get("since", "") <= when < row.get("until", "9999") and re.search(row["regex"], text):
+            return str(row["profile"])
+    return None
+
+
+def date_of(text: str) -> str:
+    """``"YYYY-MM"`` found in a framework name. A bare year counts as its middle; nothing found as ``"9998"``.
+
+    Releases numbered by year and month ("NeMo 25.09") are read too.
+    """
+    iso = _ISO_DATE.search(text)
+    if iso:
+        return f"{iso[1]}-{iso[2] or '06'}"
+    short = _SHORT_VERSION.search(text)
+    return f"20{short[1]}-{short[2]}" if short else "9998"
+
+
+@lru_cache(maxsize=256)
+def profile(profile_id: str, *, known: bool = True) -> Profile:
+    """The profile of this id, with what it inherits filled in."""
+    head = _tables()["profile"][profile_id]
+    return Profile(
+        id=profile_id,
+        title=head["title"],
+        source=head["source"],
+        known=known,
+        memory=MemoryProfile.model_validate(table(profile_id, "memory")),
+    )
+
+
+def profile_ids() -> tuple[str, ...]:
+    """Ids of all profiles, in file order."""
+    return tuple(_tables()["profile"])
+
+
+def table(profile_id: str, section: str) -> Mapping[str, Any]:
+    """Merged ``[profile.<id>.<section>]`` table: the base's rows, overlaid by the profile's own."""
+    head = _tables()["profile"][profile_id]
+    base = table(head["base"], section) if "base" in head else {}
+    return {**base, **head.get(section, {})}
+
+
+@lru_cache(maxsize=1)
+def _tables() -> dict[str, Any]:
+    return tomllib.loads(_DATA.read_text(encoding="utf-8"))
