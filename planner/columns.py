@@ -34,7 +34,7 @@ class ModelColumns:
     vocab: Array
     tied: Array
     causal: Array  # 1 = decoder
-    attention_window: Array  # tokens that a query sees at most, averaged over layers; inf = all
+    attention_window: Array  # tokens that a query sees at most in the local layers; inf = all
     learned_positions: Array
     norm_is_rms: Array
     norms_per_layer: Array
@@ -57,6 +57,14 @@ class ModelColumns:
     params_shared_layer: Array  # shared experts, per MoE layer
     params_experts_layer: Array  # all routed experts, per MoE layer
     params_norm_layer: Array  # norms (and the like), per layer, not split by tensor parallel
+    # weights that a token is multiplied with (2 FLOP each, forward): no biases, no tables, no norms
+    matmul_attention_layer: Array
+    matmul_ffn_dense_layer: Array  # per dense layer
+    matmul_moe_layer: Array  # per MoE layer: router, shared experts, experts_per_token of the experts
+    matmul_head: Array  # output projection (tied or not) with its MLM transform or embedding projections
+    has_head: Array  # 1 = logits over the vocabulary exist (0: an encoder without its MLM head)
+    attention_dims: Array  # per layer: num_heads x (q.k width + v width); 2 FLOP per key that a query sees
+    local_layers: Array  # layers whose attention is bounded by attention_window
 
 
 @dataclass(frozen=True, slots=True)

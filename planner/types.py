@@ -52,7 +52,8 @@ class Moe(Record):
     """Mixture of experts: which layers have experts and how wide each expert is.
 
     ``shared_ffn_size``: width of all shared experts together, ``None`` = shared_experts x expert_ffn_size.
-    ``shared_gate``: a learned scalar gate on the shared experts (Qwen2-MoE). ``dense_layers``: layers without experts.
+    ``shared_gate``: a learned gate on the shared experts (Qwen2-MoE).
+    ``dense_layers``: layers without experts.
     """
 
     num_experts: int = Field(ge=2)
@@ -79,11 +80,11 @@ class Mla(Record):
 class ModelSpec(Record):
     """Architecture of a Transformer. Field names follow Hugging Face where it has one.
 
-    ``bias`` says which linears carry one: ``attention`` = q, k, v and output; ``output+ffn`` = all but q, k, v.
-    ``norms_per_layer`` 1 = attention and feed-forward share it; ``norm_bias`` counts for ``layer`` norms only.
-    ``qk_norm``: weights of the norms on q and k: one head_dim (``per-head``), the whole width (``full``), or none.
+    ``bias``: linears that carry one; ``attention`` = q, k, v and output; ``output+ffn`` = all but q, k, v.
+    ``norms_per_layer`` 1: attention and feed-forward share it. ``norm_bias``: for ``layer`` norms only.
+    ``qk_norm``: weights of the norms on q and k: one head_dim (``per-head``), all heads (``full``), or none.
     ``sliding_window``: tokens a query sees at most, in ``local_layers`` of the layers (``None`` = in all).
-    ``embed_dim``: width of the token table where projections lead to and from the model's width (OPT-350M).
+    ``embed_dim``: width of the token table where projections lead from and to the model's (OPT-350M).
     ``value_embeds``: layers with a token table of their own added to v (nanochat).
     ``extra_params``: learned scalars and gates that no other field counts; they multiply nothing large.
     """
