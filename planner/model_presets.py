@@ -1,8 +1,8 @@
 """Named models: ``data/models.csv``, one published architecture a row, with its source.
 
-Column ``moe`` is experts:per_token:expert_ffn:shared:dense_layers, ``mla`` is q_rank:kv_rank:nope:rope:v, and
-``extra`` holds the rarer fields of ``ModelSpec`` as key=value pairs. ``num_params`` is the total that the row must
-count to; a test recounts every row.
+Column ``moe`` is experts:per_token:expert_ffn:shared:dense_layers, ``mla`` is q_rank:kv_rank:nope:rope:v,
+and ``extra`` holds the rarer fields of ``ModelSpec`` as key=value pairs. ``num_params`` is the total that the
+row must count to; a test recounts every row.
 """
 
 from __future__ import annotations
@@ -28,16 +28,8 @@ ENCODER_DECODERS = (
     "ul2",
     "led",
 )
-_COUNTS = [
-    "num_layers",
-    "hidden_size",
-    "num_heads",
-    "num_kv_heads",
-    "head_dim",
-    "vocab_size",
-    "max_position",
-    "sliding_window",
-]
+_COUNTS = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "vocab_size")
+_OPTIONAL_COUNTS = ("max_position", "sliding_window")
 _MOE_EXTRAS = ("expert_bias", "router_bias")
 
 
@@ -97,7 +89,7 @@ def preset(name: str) -> ModelSpec:
 def _spec_of(name: str) -> ModelSpec:
     """Build the spec of one row."""
     row = preset_rows()[name]
-    fields: dict[str, object] = {key: int(row[key]) for key in _COUNTS if row[key]}
+    fields: dict[str, object] = {key: int(row[key]) for key in _COUNTS + _OPTIONAL_COUNTS if row[key]}
     for key in ("name", "kind", "norm", "bias", "positional", "source"):
         fields[key] = row[key]
     for key in ("gated_ffn", "tied_embeddings"):
