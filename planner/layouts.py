@@ -363,7 +363,7 @@ _AXES = ("", "+tp"), ("", "+pp"), ("", " interleaved"), ("", "+cp"), ("", "+ep")
 
 
 def family_codes(table: Array) -> NDArray[np.int64]:
-    """Number each layout's family, for ``family_name``: how state is sharded and what else is split."""
+    """Give each layout the code of its family, which ``family_name`` spells out."""
     get = {name: table[ROW[name]] for name in ("dp", "tp", "pp", "cp", "ep", "interleave", "zero_stage")}
     ranks = get["dp"] * get["cp"]
     sharding = get["zero_stage"].copy()

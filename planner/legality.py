@@ -1,7 +1,7 @@
 """Which layouts can run at all, and in words why one cannot.
 
-One set of rules serves both sides: ``layouts`` never proposes what they refuse, ``check_layout`` refuses it by
-name when the user asks for it. Rules are those of the frameworks (Megatron-LM ``arguments.py``, torchtitan
+One set of rules serves both sides: ``layouts`` never proposes what they refuse, ``check_layout`` refuses it
+by name when the user asks for it. Rules are those of the frameworks (Megatron-LM ``arguments.py``, torchtitan
 ``parallel_dims.py``, DeepSpeed ``engine.py``) and of the hardware.
 """
 
