@@ -1,8 +1,8 @@
 """80 % bands around a predicted figure, from the residuals of measured runs of the nearest class.
 
 A class is GPU x method x scale. ``data/bands.csv`` holds, for each class with at least 10 measured runs, the
-ratio measured / predicted that one run in ten stays below (``low``) and one in ten exceeds (``high``). A run takes
-the narrowest class that it falls in; a GPU without measured runs takes the class of its kind, widened.
+ratio measured / predicted that one run in ten stays below (``low``) and one in ten exceeds (``high``). A run
+takes the narrowest class that it falls in; a GPU without measured runs takes the class of its kind, widened.
 """
 
 from __future__ import annotations
