@@ -160,13 +160,13 @@ def _degrees(
                 if rest or dp == 0 or (pins.dp is not None and pins.dp != dp):
                     continue
                 for ep, etp in _experts(model, dp * cp * tp, tp, pins, split):
-                    if (max(tp, pp, cp, ep) > 1) != split and not _splits(pins):
+                    if (max(tp, pp, cp, ep) > 1) != split and not splits(pins):
                         continue
                     for chunks in _chunks(model, pp, pins):
                         yield Layout(dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, interleave=chunks)
 
 
-def _splits(pins: LayoutPins) -> bool:
+def splits(pins: LayoutPins) -> bool:
     """Whether the user asked for a model-parallel degree, so that scopes no longer matter."""
     return any(degree is not None for degree in (pins.tp, pins.pp, pins.cp, pins.ep))
 
@@ -253,16 +253,18 @@ def _divisors(number: int) -> list[int]:
 # ---------------------------------------------------------------------------------- recompute and micro-batch
 
 
-def smallest(table: Array, batch: BatchRule, pins: LayoutPins) -> Array:
-    """Each mesh in its form that needs least memory: most recompute, smallest micro-batch.
+def smallest(table: Array, batch: BatchRule, pins: LayoutPins) -> tuple[Array, NDArray[np.int64]]:
+    """Each mesh in its form that needs least memory (most recompute, smallest micro-batch), with its index.
 
     Where this does not fit, no form of the mesh does. Meshes that cannot make the global batch are left out.
     """
     return _expand(table, batch, pins, (_recomputes(pins)[-1],), first_only=True)
 
 
-def expand(table: Array, batch: BatchRule, pins: LayoutPins, model: ModelSpec, seq_len: int) -> Array:
-    """Each mesh with each recompute, and each micro-batch that makes the global batch."""
+def expand(
+    table: Array, batch: BatchRule, pins: LayoutPins, model: ModelSpec, seq_len: int
+) -> tuple[Array, NDArray[np.int64]]:
+    """Each mesh with each recompute and each micro-batch that makes the global batch, with its index."""
     cap = micro_batch_limit(model, seq_len)
     return _expand(table, batch, pins, _recomputes(pins), first_only=False, limit=cap)
 
@@ -284,7 +286,7 @@ def _expand(
     recomputes: tuple[int, ...],
     first_only: bool,
     limit: int = 1,
-) -> Array:
+) -> tuple[Array, NDArray[np.int64]]:
     """Multiply meshes x micro-batches x recomputes, without what breaks the batch rule."""
     per_rank = np.maximum(1, batch.sequences // table[ROW["dp"]]).astype(np.int64)
     sizes = _micro_batches(per_rank, pins, limit)
@@ -297,11 +299,12 @@ def _expand(
     picked = np.nonzero(keep)[0]
     codes = np.tile(np.array(recomputes, dtype=np.float64), len(picked))
     picked = np.repeat(picked, len(recomputes))
-    out = table[:, mesh[picked]]
+    source = mesh[picked]
+    out = table[:, source]
     out[ROW["micro_batch"]] = micro[picked]
     out[ROW["grad_accum"]] = accum[picked]
     out[ROW["recompute"]] = codes
-    return out
+    return out, source
 
 
 def _micro_batches(per_rank: NDArray[np.int64], pins: LayoutPins, limit: int) -> NDArray[np.int64]:
@@ -343,7 +346,9 @@ def _batch_is_legal(
     if pins.grad_accum is None and pins.pp is None:
         keep &= accum >= pp
     keep &= (chunks == 1) | (accum % pp == 0)
-    keep &= (micro <= max(1, limit)) | (pins.micro_batch is not None)
+    if pins.micro_batch is None:
+        share = np.maximum(1, batch.sequences // table[ROW["dp"], mesh])
+        keep &= (micro <= max(1, limit)) & ((micro == 2 ** np.rint(np.log2(micro))) | (share % micro == 0))
     return keep
 
 

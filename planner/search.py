@@ -1,0 +1,380 @@
+"""The search: every legal layout of many machine shapes through memory and speed, the best kept for each.
+
+It works on tables (see ``layouts``). To stay small it uses what is monotone in the formulas themselves: a mesh
+whose smallest form does not fit has no form that does, and of the micro-batches that fit the largest ones are the
+fastest (pipelines aside). Layouts decided that way count as tried: their verdict is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner import bands, layouts, memory, speed
+from planner.columns import Array, MachineColumns
+from planner.grouping import Index, distinct, first_of, pairs
+from planner.layouts import RECOMPUTE, ROW, BatchRule, Scope
+from planner.links import machine_columns
+from planner.physics import Physics, communication_share, physics_of, take
+from planner.types import LayoutPins, ModelSpec, Shape, TrainingSpec
+
+Mask = NDArray[np.bool_]
+
+CHUNK_ROWS = 4096
+SLOW_LINK_SHARE = 0.5
+# Below so many parameters the model is split only where data parallelism alone finds nothing that is ok.
+SPLIT_FROM_PARAMS = 3e9
+OK, TIGHT, SLOW_LINK = 0, 1, 2
+NO_LAYOUT, TOO_BIG, TOO_BIG_TO_LOAD = 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Picks:
+    """The best layouts found: for each shape at most one of each grade."""
+
+    shape: Index
+    table: Array
+    grade: Index  # OK, TIGHT or SLOW_LINK
+    variant: Index  # 0 as asked, 1 with 8-bit optimizer states
+    preference: Index  # 0 = plain, 1 = changes numerics or waits for host memory
+    step_s: Array
+    tokens_per_step: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Misses:
+    """Per shape: why nothing was found (0 = something was), and the layout that came nearest to fitting."""
+
+    why: Index
+    device_bytes: Array
+    table: Array
+    variant: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found, and how many layouts of each family it decided."""
+
+    picks: Picks
+    misses: Misses
+    variants: tuple[TrainingSpec, ...]
+    num_layouts: int
+    by_family: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One pass of the search: which layouts, under which training, judged how."""
+
+    model: ModelSpec
+    physics: Physics
+    batch: BatchRule
+    pins: LayoutPins
+    headroom: float
+    most_share: float  # of a step, that may wait for links
+    scope: Scope
+    variant: int
+    preference: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Layouts on machines: a table, and for each of its columns the machine and whether memory is ok."""
+
+    table: Array
+    machine: Index
+    alike: Index  # the same for layouts that differ by their micro-batch only
+    ok: Mask
+
+
+# ---------------------------------------------------------------------------------- the passes
+
+
+def search(
+    model: ModelSpec,
+    training: TrainingSpec,
+    batch: BatchRule,
+    pins: LayoutPins,
+    shapes: Sequence[Shape],
+    headroom: float,
+    *,
+    free_optimizer: bool,
+    allow_slow_link: bool,
+) -> Found:
+    """Search all layouts of all shapes.
+
+    First data parallelism, and splitting the model where it is large; then, for shapes without an ok layout,
+    splits, 8-bit optimizer states (where the user left the optimizer free) and offload.
+    """
+    trainings = [training]
+    if free_optimizer and training.optimizer == "adamw" and training.method in ("pretrain", "full"):
+        trainings.append(training.model_copy(update={"optimizer": "adamw-8bit"}))
+    physics = [physics_of(model, t) for t in trainings]
+    state = _State(len(shapes))
+    most = np.inf if allow_slow_link else SLOW_LINK_SHARE
+    large = float(physics[0].model.params_total) >= SPLIT_FROM_PARAMS
+    for variant, scope, preference, always in _passes(len(trainings), large, pins):
+        todo = np.arange(len(shapes)) if always else state.without_ok()
+        if len(todo):
+            task = _Task(model, physics[variant], batch, pins, headroom, most, scope, variant, preference)
+            _run(task, shapes, todo, state)
+    return state.found(tuple(trainings))
+
+
+def _passes(num_trainings: int, large: bool, pins: LayoutPins) -> Iterable[tuple[int, Scope, int, bool]]:
+    """(variant, scope, preference, for all shapes) in order."""
+    yield 0, "data-parallel", 0, True
+    yield 0, "model-parallel", 0, large or layouts.splits(pins)
+    if num_trainings > 1:
+        yield 1, "data-parallel", 1, False
+        yield 1, "model-parallel", 1, False
+    if pins.offload is None:
+        yield 0, "offload", 2, False
+
+
+class _State:
+    """Collects picks and misses over the passes."""
+
+    def __init__(self, num_shapes: int) -> None:
+        self.num_shapes = num_shapes
+        self.picks: list[Picks] = []
+        self.has_ok = np.zeros(num_shapes, dtype=bool)
+        self.has_any = np.zeros(num_shapes, dtype=bool)
+        self.why = np.full(num_shapes, NO_LAYOUT)
+        self.least = np.full(num_shapes, np.inf)
+        self.nearest = np.zeros((len(ROW), num_shapes))
+        self.variant = np.zeros(num_shapes, dtype=np.int64)
+        self.families: dict[int, int] = {}
+
+    def without_ok(self) -> Index:
+        """Shapes for which no ok layout was found yet."""
+        return np.nonzero(~self.has_ok)[0]
+
+    def count(self, table: Array, times: int = 1) -> None:
+        """Count the layouts of a table by family."""
+        codes, numbers = np.unique(layouts.family_codes(table), return_counts=True)
+        for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
+            self.families[code] = self.families.get(code, 0) + number * times
+
+    def miss(self, shape: Index, device: Array, table: Array, why: Index, variant: int) -> None:
+        """Keep the layout nearest to fitting, for shapes where it is nearer than the one known."""
+        nearer = device < self.least[shape]
+        at = shape[nearer]
+        self.least[at], self.why[at] = device[nearer], why[nearer]
+        self.nearest[:, at], self.variant[at] = table[:, nearer], variant
+
+    def hit(self, picks: Picks) -> None:
+        """Keep picks of a pass."""
+        self.picks.append(picks)
+        self.has_ok[picks.shape[picks.grade == OK]] = True
+        self.has_any[picks.shape] = True
+
+    def found(self, variants: tuple[TrainingSpec, ...]) -> Found:
+        """Sum up."""
+        why = np.where(self.has_any, 0, self.why)
+        names: dict[str, int] = {}
+        for code, number in sorted(self.families.items()):
+            name = layouts.family_name(code)
+            names[name] = names.get(name, 0) + number
+        misses = Misses(why, self.least, self.nearest, self.variant)
+        return Found(_best(self.picks), misses, variants, sum(names.values()), names)
+
+
+def _run(task: _Task, shapes: Sequence[Shape], todo: Index, state: _State) -> None:
+    """One pass over the shapes ``todo``."""
+    machines, machine_of = distinct([_memory_key(shapes[i]) for i in todo])
+    representative = [shapes[todo[m]] for m in machines]
+    columns = machine_columns(representative, [task.physics.training_spec.precision] * len(representative))
+    rows = _fitting(task, representative, columns, machine_of, todo, state)
+    if rows.table.shape[1]:
+        state.hit(_fastest(task, shapes, todo, machine_of, _largest(rows)))
+
+
+def _memory_key(shape: Shape) -> tuple[object, ...]:
+    """Tell apart what memory depends on: links make no difference."""
+    return shape.gpu, shape.gpus_per_node, shape.num_nodes
+
+
+def _speed_key(shape: Shape) -> tuple[object, ...]:
+    """Tell apart what speed depends on: the link between nodes only where there are several."""
+    links = shape.links
+    inter = (links.inter, links.inter_gbit_per_s) if shape.num_nodes > 1 else ()
+    intra = links.intra if shape.gpus_per_node > 1 else ""
+    return (*_memory_key(shape), intra, *inter)
+
+
+# ---------------------------------------------------------------------------------- memory
+
+
+def _fitting(
+    task: _Task, machines: Sequence[Shape], columns: MachineColumns, of: Index, todo: Index, state: _State
+) -> _Rows:
+    """Layouts that fit in memory, on each machine; those that do not are remembered as misses."""
+    meshes, machine = _all_meshes(task, machines, state, np.bincount(of, minlength=len(machines)))
+    smallest, source = layouts.smallest(meshes, task.batch, task.pins)
+    peak = _memory(task.physics, smallest, columns, machine[source])
+    usable = columns.usable_memory_bytes[machine[source]]
+    fits = (peak.device <= usable) & (peak.load <= usable)
+    _remember_misses(task, smallest, machine[source], peak, usable, of, todo, state)
+    table, origin = layouts.expand(
+        meshes[:, source[fits]], task.batch, task.pins, task.model, task.physics.training_spec.seq_len
+    )
+    machine = machine[source[fits]][origin]
+    peak = _memory(task.physics, table, columns, machine)
+    usable = columns.usable_memory_bytes[machine]
+    fits = (peak.device <= usable) & (peak.load <= usable)
+    high = np.array([_device_spread(task, shape) for shape in machines])[machine]
+    ok = (peak.device * high <= usable) & (peak.reserved <= usable * (1.0 - task.headroom))
+    alike = origin * len(RECOMPUTE) + table[ROW["recompute"]].astype(np.int64)
+    return _Rows(table[:, fits], machine[fits], alike[fits], ok[fits])
+
+
+def _device_spread(task: _Task, shape: Shape) -> float:
+    """High end of device memory over its mid value."""
+    scale = bands.scale_of(shape.gpus_per_node * shape.num_nodes, shape.num_nodes)
+    method = task.physics.training_spec.method
+    return max(1.0, bands.spread("device", shape.gpu, method, scale).high)
+
+
+def _all_meshes(
+    task: _Task, machines: Sequence[Shape], state: _State, shapes_of_machine: Index
+) -> tuple[Array, Index]:
+    """Meshes of every machine in one table, with the machine of each; their layouts are counted."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i, shape in enumerate(machines):
+        groups.setdefault((shape.gpus_per_node, shape.num_nodes), []).append(i)
+    tables, owners = [np.empty((len(ROW), 0))], [np.empty(0, dtype=np.int64)]
+    training = task.physics.training_spec
+    for (per_node, nodes), members in groups.items():
+        table = _meshes(task.model, training, per_node, nodes, task.pins, task.scope)
+        counted = layouts.expand(table, task.batch, task.pins, task.model, training.seq_len)[0]
+        state.count(counted, int(sum(shapes_of_machine[m] for m in members)))
+        tables.append(np.tile(table, len(members)))
+        owners.append(np.repeat(np.array(members), table.shape[1]))
+    return np.concatenate(tables, axis=1), np.concatenate(owners)
+
+
+@lru_cache(maxsize=1024)
+def _meshes(
+    model: ModelSpec, training: TrainingSpec, per_node: int, nodes: int, pins: LayoutPins, scope: Scope
+) -> Array:
+    """Meshes of one machine size, made once."""
+    return layouts.meshes(model, training, per_node, nodes, pins, scope)
+
+
+@dataclass(frozen=True, slots=True)
+class _Peak:
+    """What the search keeps of a memory estimate."""
+
+    device: Array
+    reserved: Array
+    load: Array
+
+
+def _memory(physics: Physics, table: Array, machines: MachineColumns, machine: Index) -> _Peak:
+    """Memory of each layout of a table on its machine, some thousand rows at a time."""
+    n = table.shape[1]
+    peak = _Peak(np.empty(n), np.empty(n), np.empty(n))
+    for start in range(0, n, CHUNK_ROWS):
+        part = slice(start, start + CHUNK_ROWS)
+        layout = layouts.columns_of(table[:, part])
+        found = memory.estimate(physics.model, physics.training, layout, take(machines, machine[part]))
+        peak.device[part], peak.reserved[part], peak.load[part] = found.device, found.reserved, found.load
+    return peak
+
+
+def _remember_misses(
+    task: _Task,
+    table: Array,
+    machine: Index,
+    peak: _Peak,
+    usable: Array,
+    of: Index,
+    todo: Index,
+    state: _State,
+) -> None:
+    """For each shape the layout that needs least, with what it breaks."""
+    need = np.maximum(peak.device, peak.load)
+    order = np.lexsort((need, machine))
+    first = order[np.unique(machine[order], return_index=True)[1]]
+    position = np.full(int(machine.max(initial=-1)) + 1, -1)
+    position[machine[first]] = first
+    known = of < len(position)
+    row = np.where(known, position[np.where(known, of, 0)] if len(position) else -1, -1)
+    has = row >= 0
+    why = np.where(peak.device > usable, TOO_BIG, np.where(peak.load > usable, TOO_BIG_TO_LOAD, NO_LAYOUT))
+    state.miss(todo[has], need[row[has]], table[:, row[has]], why[row[has]], task.variant)
+
+
+# ---------------------------------------------------------------------------------- speed
+
+
+def _largest(rows: _Rows) -> _Rows:
+    """Of layouts alike but for the micro-batch, the two largest that are ok and the largest that fits.
+
+    Pipelines keep all: a smaller micro-batch has a smaller bubble.
+    """
+    keep = rows.table[ROW["pp"]] > 1
+    size = rows.table[ROW["micro_batch"]]
+    for chosen, count in ((rows.ok, 2), (np.ones_like(rows.ok), 1)):
+        index = np.nonzero(chosen)[0]
+        order = index[np.lexsort((-size[index], rows.alike[index]))]
+        starts = np.searchsorted(rows.alike[order], rows.alike[order])
+        keep[order[np.arange(len(order)) - starts < count]] = True
+    return _Rows(rows.table[:, keep], rows.machine[keep], rows.alike[keep], rows.ok[keep])
+
+
+def _fastest(task: _Task, shapes: Sequence[Shape], todo: Index, machine_of: Index, rows: _Rows) -> Picks:
+    """Time each layout on every link that its machine comes with; keep the fastest of each grade."""
+    linked, link_of = distinct([_speed_key(shapes[i]) for i in todo])
+    columns = machine_columns(
+        [shapes[todo[i]] for i in linked], [task.physics.training_spec.precision] * len(linked)
+    )
+    row, link = pairs(rows.machine, machine_of[linked])
+    table = rows.table[:, row]
+    step_s, tokens, share = _time(task.physics, table, columns, link)
+    grade = np.where(rows.ok[row], OK, TIGHT)
+    grade[share > task.most_share] = SLOW_LINK
+    best = first_of((link, grade), (step_s / tokens,))
+    shape, pick = pairs(link[best], link_of)[::-1]
+    chosen = best[pick]
+    return Picks(
+        shape=todo[shape],
+        table=table[:, chosen],
+        grade=grade[chosen],
+        variant=np.full(len(chosen), task.variant),
+        preference=np.full(len(chosen), task.preference),
+        step_s=step_s[chosen],
+        tokens_per_step=tokens[chosen],
+    )
+
+
+def _time(
+    physics: Physics, table: Array, machines: MachineColumns, machine: Index
+) -> tuple[Array, Array, Array]:
+    """(step seconds, tokens per step, share of the step that waits for links) of each layout."""
+    n = table.shape[1]
+    step_s, tokens, share = np.empty(n), np.empty(n), np.empty(n)
+    for start in range(0, n, CHUNK_ROWS):
+        part = slice(start, start + CHUNK_ROWS)
+        layout = layouts.columns_of(table[:, part])
+        found = speed.estimate(
+            physics.model, physics.training, physics.execution, layout, take(machines, machine[part])
+        )
+        step_s[part], tokens[part] = found.step_s, found.tokens_per_step
+        share[part] = communication_share(found)
+    return step_s, tokens, share
+
+
+def _best(parts: Sequence[Picks]) -> Picks:
+    """Join the picks of all passes, one for each shape and grade: plain ones first, then the fastest."""
+    empty = np.empty(0, dtype=np.int64)
+    none = Picks(empty, np.empty((len(ROW), 0)), empty, empty, empty, np.empty(0), np.empty(0))
+    joined = [np.concatenate([getattr(p, f.name) for p in (none, *parts)], axis=-1) for f in fields(Picks)]
+    every = Picks(*joined)
+    best = first_of((every.shape, every.grade), (every.preference, every.step_s / every.tokens_per_step))
+    return Picks(*(getattr(every, f.name)[..., best] for f in fields(Picks)))
