@@ -7,14 +7,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from planner.columns import Array, LayoutColumns, MachineColumns, MemoryColumns, ModelColumns, SpeedColumns
+from planner.columns import Array, LayoutColumns, MemoryColumns, ModelColumns, SpeedColumns
 from planner.execution import ExecutionColumns, execution_columns
 from planner.grouping import Index
 from planner.model import model_columns
 from planner.numerics import TrainingColumns, training_columns
 from planner.types import ModelSpec, TrainingSpec
 
-Columns = TypeVar("Columns", LayoutColumns, MachineColumns, MemoryColumns, SpeedColumns)
+Columns = TypeVar("Columns", LayoutColumns, MemoryColumns, SpeedColumns)
 
 
 @dataclass(frozen=True, slots=True)

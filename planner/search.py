@@ -1,7 +1,7 @@
 """The search: every legal layout of many machine shapes through memory and speed, the best kept for each.
 
-It works on tables (see ``layouts``). To stay small it uses what is monotone in the formulas themselves: a mesh
-whose smallest form does not fit has no form that does, and of the micro-batches that fit the largest ones are the
+It works on tables (see ``layouts``). To stay small it uses what is monotone in the formulas: a mesh
+whose smallest form does not fit has no form that does, and of the micro-batches that fit the largest are the
 fastest (pipelines aside). Layouts decided that way count as tried: their verdict is known.
 """
 
@@ -18,8 +18,8 @@ from planner import bands, layouts, memory, speed
 from planner.columns import Array, MachineColumns
 from planner.grouping import Index, distinct, first_of, pairs
 from planner.layouts import RECOMPUTE, ROW, BatchRule, Scope
-from planner.links import machine_columns
-from planner.physics import Physics, communication_share, physics_of, take
+from planner.links import is_slow, machine_columns, take_machines
+from planner.physics import Physics, communication_share, physics_of
 from planner.types import LayoutPins, ModelSpec, Shape, TrainingSpec
 
 Mask = NDArray[np.bool_]
@@ -195,8 +195,8 @@ def _run(task: _Task, shapes: Sequence[Shape], todo: Index, state: _State) -> No
 
 
 def _memory_key(shape: Shape) -> tuple[object, ...]:
-    """Tell apart what memory depends on: links make no difference."""
-    return shape.gpu, shape.gpus_per_node, shape.num_nodes
+    """Tell apart what layouts and memory depend on: of links, whether tensor parallel is hopeless."""
+    return shape.gpu, shape.gpus_per_node, shape.num_nodes, is_slow(shape.links, across_nodes=False)
 
 
 def _speed_key(shape: Shape) -> tuple[object, ...]:
@@ -217,7 +217,7 @@ def _fitting(
     meshes, machine = _all_meshes(task, machines, state, np.bincount(of, minlength=len(machines)))
     smallest, source = layouts.smallest(meshes, task.batch, task.pins)
     peak = _memory(task.physics, smallest, columns, machine[source])
-    usable = columns.usable_memory_bytes[machine[source]]
+    usable = np.atleast_1d(columns.usable_memory_bytes)[machine[source]]
     fits = (peak.device <= usable) & (peak.load <= usable)
     _remember_misses(task, smallest, machine[source], peak, usable, of, todo, state)
     table, origin = layouts.expand(
@@ -225,7 +225,7 @@ def _fitting(
     )
     machine = machine[source[fits]][origin]
     peak = _memory(task.physics, table, columns, machine)
-    usable = columns.usable_memory_bytes[machine]
+    usable = np.atleast_1d(columns.usable_memory_bytes)[machine]
     fits = (peak.device <= usable) & (peak.load <= usable)
     high = np.array([_device_spread(task, shape) for shape in machines])[machine]
     ok = (peak.device * high <= usable) & (peak.reserved <= usable * (1.0 - task.headroom))
@@ -244,13 +244,15 @@ def _all_meshes(
     task: _Task, machines: Sequence[Shape], state: _State, shapes_of_machine: Index
 ) -> tuple[Array, Index]:
     """Meshes of every machine in one table, with the machine of each; their layouts are counted."""
-    groups: dict[tuple[int, int], list[int]] = {}
+    groups: dict[tuple[int, int, bool], list[int]] = {}
     for i, shape in enumerate(machines):
-        groups.setdefault((shape.gpus_per_node, shape.num_nodes), []).append(i)
+        slow = is_slow(shape.links, across_nodes=False) and np.isfinite(task.most_share)
+        groups.setdefault((shape.gpus_per_node, shape.num_nodes, bool(slow)), []).append(i)
     tables, owners = [np.empty((len(ROW), 0))], [np.empty(0, dtype=np.int64)]
     training = task.physics.training_spec
-    for (per_node, nodes), members in groups.items():
+    for (per_node, nodes, slow), members in groups.items():
         table = _meshes(task.model, training, per_node, nodes, task.pins, task.scope)
+        table = table[:, table[ROW["tp"]] == 1] if slow else table
         counted = layouts.expand(table, task.batch, task.pins, task.model, training.seq_len)[0]
         state.count(counted, int(sum(shapes_of_machine[m] for m in members)))
         tables.append(np.tile(table, len(members)))
@@ -282,7 +284,9 @@ def _memory(physics: Physics, table: Array, machines: MachineColumns, machine: I
     for start in range(0, n, CHUNK_ROWS):
         part = slice(start, start + CHUNK_ROWS)
         layout = layouts.columns_of(table[:, part])
-        found = memory.estimate(physics.model, physics.training, layout, take(machines, machine[part]))
+        found = memory.estimate(
+            physics.model, physics.training, layout, take_machines(machines, machine[part])
+        )
         peak.device[part], peak.reserved[part], peak.load[part] = found.device, found.reserved, found.load
     return peak
 
@@ -363,7 +367,7 @@ def _time(
         part = slice(start, start + CHUNK_ROWS)
         layout = layouts.columns_of(table[:, part])
         found = speed.estimate(
-            physics.model, physics.training, physics.execution, layout, take(machines, machine[part])
+            physics.model, physics.training, physics.execution, layout, take_machines(machines, machine[part])
         )
         step_s[part], tokens[part] = found.step_s, found.tokens_per_step
         share[part] = communication_share(found)
