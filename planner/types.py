@@ -308,6 +308,7 @@ class Offer(Record):
     source_licence: str | None = None
     origin: Literal["shipped", "live", "own"] = "shipped"
     available: bool | None = None
+    note: str = ""
 
 
 # ---------------------------------------------------------------------------------- the answers

@@ -1,0 +1,92 @@
+"""What a price adapter is, and the contract that every tuple of offers keeps.
+
+An adapter has two halves: ``fetch`` talks to the network and returns the answers as they came; ``parse`` is
+pure and turns them into offers, so that a test can feed it a recorded or a broken answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from planner.gpus import gpus
+from planner.types import Offer
+
+Key = tuple[str, str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownGpu:
+    """A GPU string of a vendor that is not in our table: counted and shown, never guessed."""
+
+    provider: str
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What ``parse`` made of the raw answers: offers, and the GPU strings that it did not know."""
+
+    offers: tuple[Offer, ...]
+    unknown_gpus: tuple[UnknownGpu, ...] = ()
+
+
+class PriceAdapter(Protocol):
+    """One provider's live prices. Adapters never import each other; the registry knows them by name."""
+
+    provider: str
+
+    def unavailable(self, environment: Mapping[str, str]) -> str | None:
+        """Why this adapter cannot run here (missing credentials or SDK, with a hint); ``None`` if it can."""
+        ...
+
+    def fetch(self) -> Sequence[bytes]:
+        """Every page of the provider's answer, as received. The only half that uses the network."""
+        ...
+
+    def parse(self, raw: Sequence[bytes], seen: datetime) -> Parsed:
+        """Offers of those pages, with ``price_seen = seen`` (aware, UTC). Pure: no network, no clock."""
+        ...
+
+
+def key(offer: Offer) -> Key:
+    """Identity of an offer over time: provider, type, region, zone, market."""
+    return (offer.provider, offer.instance_type, offer.region, offer.zone or "", offer.market)
+
+
+def sort_key(offer: Offer) -> Key:
+    """Order of offers in every list that we return."""
+    return key(offer)
+
+
+def _violations(offer: Offer, known: frozenset[str]) -> Iterator[str]:
+    """Breaches of the contract by one offer."""
+    name = "/".join(key(offer))
+    price = offer.usd_per_hour
+    if price is not None and (not price.is_finite() or price <= 0):
+        yield f"{name}: price {price} is not above 0"
+    if (price is None) == (offer.unknown_why is None):
+        yield f"{name}: an unknown price needs a reason, a known one has none"
+    if offer.gpu not in known:
+        yield f"{name}: GPU {offer.gpu!r} is not in the table"
+    if offer.gpus_per_node < 1:
+        yield f"{name}: {offer.gpus_per_node} GPUs"
+    if offer.price_seen is not None and offer.price_seen.utcoffset() is None:
+        yield f"{name}: the time seen has no time zone"
+    if not offer.source:
+        yield f"{name}: no source"
+
+
+def violations(offers: Sequence[Offer]) -> tuple[str, ...]:
+    """All breaches of the contract, as sentences; empty for a good tuple of offers."""
+    known = frozenset(g.id for g in gpus())
+    found = [v for offer in offers for v in _violations(offer, known)]
+    keys = [key(o) for o in offers]
+    if len(set(keys)) != len(keys):
+        found.append(f"{len(keys) - len(set(keys))} duplicate offers")
+    if keys != sorted(keys):
+        found.append("offers are not sorted")
+    return tuple(found)

@@ -1,0 +1,108 @@
+"""Names -> prices: collects offers of all providers, and says what was left out and how old the rest is.
+
+Today every price comes from the shipped catalog. A live adapter (``base.PriceAdapter``) joins through the
+same seam: its offers replace those of the same key, ``catalog.believed`` decides which price stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from planner.errors import UserError, did_you_mean
+from planner.gpus import matching_ids
+from planner.types import Offer, SkippedProvider
+from providers.age import Ages, ages, warning
+from providers.base import UnknownGpu
+from providers.catalog import NotOffered, not_offered, provider_rules, shipped
+
+
+@dataclass(frozen=True, slots=True)
+class OfferSet:
+    """Offers, sorted; providers that gave none, and why; what is worth a warning; ages, if asked for."""
+
+    offers: tuple[Offer, ...]
+    skipped: tuple[SkippedProvider, ...]
+    num_unpriced: int
+    warnings: tuple[str, ...] = ()
+    not_offered: tuple[NotOffered, ...] = ()
+    unknown_gpus: tuple[UnknownGpu, ...] = ()
+    ages: Ages | None = None
+
+
+def provider_names() -> tuple[str, ...]:
+    """All providers that we know prices of, sorted."""
+    return tuple(sorted(provider_rules()))
+
+
+def region_names() -> tuple[str, ...]:
+    """All regions that an offer names, sorted."""
+    return tuple(sorted({o.region for o in shipped()}))
+
+
+def _checked(names: Collection[str], known: Collection[str], what: str) -> frozenset[str]:
+    """``names`` in the spelling of ``known``; ``UserError`` for one that is not known."""
+    by_lower = {k.lower(): k for k in known}
+    for name in names:
+        if name.lower() not in by_lower:
+            raise UserError(
+                f"unknown {what} {name!r}{did_you_mean(name, known)}", f"plan prices lists every {what}"
+            )
+    return frozenset(by_lower[n.lower()] for n in names)
+
+
+def _skipped(offers: Sequence[Offer]) -> tuple[SkippedProvider, ...]:
+    """List providers whose price lists were read and gave no offer at all."""
+    have = {o.provider for o in offers}
+    reasons: dict[str, list[str]] = {}
+    for n in not_offered():
+        if n.provider not in have:
+            reasons.setdefault(n.provider, []).append(f"{n.count} prices left out: {n.reason}")
+    return tuple(
+        SkippedProvider.model_construct(provider=p, reason="; ".join(r)) for p, r in sorted(reasons.items())
+    )
+
+
+def _warnings(offers: Sequence[Offer], found: Ages | None) -> tuple[str, ...]:
+    """Lines for the header: old prices."""
+    line = warning(found) if found is not None else None
+    return (line,) if line else ()
+
+
+def offers(
+    providers: Collection[str] = (),
+    *,
+    gpus: Collection[str] = (),
+    regions: Collection[str] = (),
+    market: Literal["any", "on-demand", "spot"] = "any",
+    now: datetime | None = None,
+) -> OfferSet:
+    """Offers of the shipped catalog that fit the filters (empty = all). No network, no clock.
+
+    ``now`` (aware) is what ages are measured against; without it ``ages`` is ``None``, no age is warned of.
+    Offers of unknown price are kept, with ``usd_per_hour`` None and a reason: they are counted, not ranked.
+    Raises ``UserError`` for a provider, region or GPU that is not known.
+    """
+    wanted = _checked(providers, provider_names(), "provider")
+    places = _checked(regions, region_names(), "region") if regions else frozenset()
+    chosen = matching_ids(gpus) if gpus else frozenset()
+    found = tuple(
+        o
+        for o in shipped()
+        if (not wanted or o.provider in wanted)
+        and (not places or o.region in places)
+        and (not chosen or o.gpu in chosen)
+        and (market == "any" or o.market == market)
+    )
+    measured = ages(found, now) if now is not None else None
+    return OfferSet(
+        offers=found,
+        skipped=() if wanted else _skipped(shipped()),
+        warnings=_warnings(found, measured),
+        not_offered=tuple(n for n in not_offered() if not wanted or n.provider in wanted),
+        unknown_gpus=(),
+        num_unpriced=sum(o.usd_per_hour is None for o in found),
+        ages=measured,
+    )
