@@ -1,0 +1,309 @@
+"""How a framework executes a step, as columns: kernels, overlap, overheads.
+
+What a framework does stands in the ``speed`` tables of ``data/frameworks.toml``; explicit fields of ``TrainingSpec``
+beat them. Bytes that kernels move per element stand in ``data/kernel_traffic.csv``.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal
+
+import numpy as np
+
+from planner import frameworks
+from planner.columns import Array
+from planner.efficiency import KERNELS, PRECISIONS
+from planner.lora import TARGETS, LoraTargets, parse_targets
+from planner.types import LoraSpec, OptimizerImpl, Record, TrainingSpec
+
+Kernels = Literal["eager", "torch", "fused", "compiled"]
+TRAFFIC_ITEMS = (
+    "rms_norm",
+    "layer_norm",
+    "residual",
+    "gated_ffn",
+    "plain_ffn",
+    "rope",
+    "dropout",
+    "linear",
+)
+# Bytes that an optimizer moves per parameter of its shard in one fused pass: reads of gradient, weight and states,
+# writes of weight, states and the 16-bit copy (counted from the update rules).
+_OPTIMIZER_BYTES = {
+    "adamw": 30.0,
+    "adamw-8bit": 20.0,
+    "adamw-paged": 30.0,
+    "adamw-paged-8bit": 20.0,
+    "adafactor": 26.0,
+    "sgd": 22.0,
+    "lion": 22.0,
+    "muon": 30.0,
+}
+_OPTIMIZER_BYTES_16BIT = 0.5  # all states in 16 bit move half
+# Bytes moved per logit by the loss, forward and backward: every fp32 intermediate is written and read.
+_LOSS_BYTES = {"plain": 40.0, "chunked": 34.0, "compiled": 10.0, "fused": 12.0, "fused-linear": 10.0}
+_IMPL_FACTOR = {"fused": 1.0, "foreach": 3.0, "for-loop": 3.5, "in-backward": 1.2, "paged": 1.3}
+_IMPL_LAUNCHES = {"fused": 0.1, "foreach": 0.6, "for-loop": 12.0, "in-backward": 2.0, "paged": 2.0}
+
+
+class SpeedProfile(Record):
+    """What a framework does that decides time. Shares are 0 to 1; see the comments in frameworks.toml."""
+
+    kernels: Kernels
+    compile_by_default: bool
+    attention: Literal["first", "sdpa", "newest", "eager"]
+    score_traffic_bytes: float
+    launch_us: float
+    graph_share: float
+    overlap_data: float
+    overlap_gather: float
+    overlap_tensor: float
+    overlap_pipeline: float
+    overlap_expert: float
+    overlap_context: float
+    reduce_every_micro_batch: bool
+    accumulate_bytes: float
+    fp8_cast_bytes: float
+    fp8_weight_bytes: float
+    fp8_gather: bool
+    grouped_experts: bool
+    expert_imbalance: float
+    selective_matmul: float
+    selective_attention: float
+    clip_bytes: float
+    step_overhead_s: float
+    micro_batch_overhead_s: float
+    idle_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes moved per element and kernels launched, forward and backward, of one kind of operation."""
+
+    forward_bytes: Array
+    backward_bytes: Array
+    forward_launches: Array
+    backward_launches: Array
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionColumns:
+    """What ``speed.py`` needs to know of a training and its framework. Shape () or (n,)."""
+
+    seq_len: Array
+    precision_index: Array  # of the linears, into efficiency.PRECISIONS
+    half_index: Array  # of attention and the head
+    activation_bytes: Array  # per element: 2, or 4 in fp32 / tf32
+    linear_bytes: Array  # operand bytes per element of the linears: 1 with fp8
+    fp8: Array
+    rms_norm: Traffic
+    layer_norm: Traffic
+    residual: Traffic
+    gated_ffn: Traffic
+    plain_ffn: Traffic
+    rope: Traffic
+    dropout: Traffic
+    linear: Traffic
+    has_dropout: Array
+    loss_bytes: Array  # moved per logit
+    fused_linear_loss: Array
+    vocab_parallel: Array
+    eager_attention: Array
+    attention_kernel: Array  # into efficiency.KERNELS
+    score_bytes: Array  # moved per attention score, forward and backward, where scores are materialised
+    launch_s: Array  # CPU seconds per kernel launch
+    overlap_data: Array
+    overlap_gather: Array
+    overlap_tensor: Array
+    overlap_pipeline: Array
+    overlap_expert: Array
+    overlap_context: Array
+    reduce_every_micro_batch: Array
+    reduce_bytes: Array  # per gradient element on the wire
+    gather_bytes: Array  # per parameter on the wire
+    cast_bytes: Array  # moved per parameter and micro-batch to make low-precision copies of weights
+    accumulate_bytes: Array  # moved per parameter and micro-batch to add up gradients
+    fp8_cast_bytes: Array  # moved per element of a linear's input or output gradient
+    grouped_experts: Array
+    expert_imbalance: Array  # tokens of the fullest expert over the mean
+    selective_matmul: Array  # share of a block's linears that selective recompute runs again
+    selective_attention: Array
+    optimizer_bytes: Array  # moved per parameter of the shard
+    optimizer_launches: Array  # per parameter tensor
+    step_overhead_s: Array
+    micro_batch_overhead_s: Array
+    idle_share: Array  # of the step: data loader, host jitter, logging, garbage collection
+    frozen_base: Array  # 1 = LoRA or QLoRA
+    frozen_layers: Array
+    dequantise_bytes: Array  # moved per quantised weight and pass
+    quantised: Array
+    lora_rank: Array
+    lora_dropout: Array  # 1 where adapters have dropout
+    lora_q: Array
+    lora_k: Array
+    lora_v: Array
+    lora_o: Array
+    lora_gate: Array
+    lora_up: Array
+    lora_down: Array
+    lora_head: Array
+
+
+def execution_columns(trainings: Sequence[TrainingSpec]) -> ExecutionColumns:
+    """Columns of shape ``()`` for one training, ``(n,)`` for n."""
+    if not trainings:
+        raise ValueError("execution_columns needs at least one training")
+    rows = [_columns_of(training) for training in trainings]
+    return rows[0] if len(rows) == 1 else _stack(rows)
+
+
+def _stack(rows: Sequence[ExecutionColumns]) -> ExecutionColumns:
+    """One record of arrays from many of scalars."""
+    columns = {}
+    for field in fields(ExecutionColumns):
+        values = [getattr(row, field.name) for row in rows]
+        if isinstance(values[0], Traffic):
+            columns[field.name] = Traffic(
+                *(np.array([getattr(v, f.name) for v in values]) for f in fields(Traffic))
+            )
+        else:
+            columns[field.name] = np.array(values)
+    return ExecutionColumns(**columns)
+
+
+@lru_cache(maxsize=512)
+def speed_profile(framework: str) -> SpeedProfile:
+    """Speed part of the profile that ``framework`` matches."""
+    profile_id = frameworks.match_id(framework) or frameworks.GENERIC
+    return SpeedProfile.model_validate(frameworks.table(profile_id, "speed"))
+
+
+@lru_cache(maxsize=1)
+def _traffic() -> dict[tuple[str, str], Traffic]:
+    with files("planner").joinpath("data/kernel_traffic.csv").open(encoding="utf-8", newline="") as file:
+        return {
+            (row["kernels"], row["item"]): Traffic(*(_scalar(float(row[f.name])) for f in fields(Traffic)))
+            for row in csv.DictReader(file)
+        }
+
+
+def _scalar(value: float) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+def kernels_of(training: TrainingSpec, profile: SpeedProfile) -> Kernels:
+    """Kernel class: ``compile`` and ``fused_kernels`` of the training beat the profile."""
+    compiled = profile.compile_by_default if training.compile is None else training.compile
+    if compiled:
+        return "compiled"
+    if training.fused_kernels is None:
+        return profile.kernels
+    if training.fused_kernels:
+        return "fused"
+    return "eager" if profile.kernels == "eager" else "torch"
+
+
+def attention_of(training: TrainingSpec, profile: SpeedProfile) -> tuple[bool, str]:
+    """(scores materialised, kernel of ``efficiency.KERNELS``). A profile that says eager is beaten by an explicit flash."""
+    chosen = training.attention
+    eager = profile.attention == "eager" if chosen is None else chosen == "eager"
+    kernel = profile.attention if profile.attention in KERNELS else "sdpa"
+    return eager, kernel
+
+
+@lru_cache(maxsize=4096)
+def _columns_of(training: TrainingSpec) -> ExecutionColumns:
+    speed = speed_profile(training.framework)
+    memory = frameworks.match(training.framework).memory
+    kernels = kernels_of(training, speed)
+    eager, kernel = attention_of(training, speed)
+    pure16 = training.precision == "bf16-pure" or (training.numerics or memory.numerics) == "bf16-all"
+    wide = training.precision in ("fp32", "tf32")
+    half = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16"}.get(training.precision, "bf16")
+    linears = {"bf16-pure": "bf16"}.get(training.precision, training.precision)
+    loss = training.loss or ("compiled" if kernels == "compiled" and memory.loss == "plain" else memory.loss)
+    impl: OptimizerImpl = training.optimizer_impl or memory.optimizer_impl
+    dropout = memory.dropout if training.dropout is None else training.dropout
+    lora = training.lora or (LoraSpec() if training.method in ("lora", "qlora") else None)
+    targets = parse_targets(lora.targets) if lora else LoraTargets()
+    compiled_graphs = 1.0 - speed.graph_share
+    return ExecutionColumns(
+        seq_len=_scalar(training.seq_len),
+        precision_index=np.asarray(PRECISIONS.index(linears)),
+        half_index=np.asarray(PRECISIONS.index(half)),
+        activation_bytes=_scalar(4 if wide else 2),
+        linear_bytes=_scalar({"fp8": 1}.get(training.precision, 4 if wide else 2)),
+        fp8=_scalar(training.precision == "fp8"),
+        **{item: _traffic()[kernels, item] for item in TRAFFIC_ITEMS},
+        has_dropout=_scalar(dropout > 0),
+        loss_bytes=_scalar(_LOSS_BYTES[loss]),
+        fused_linear_loss=_scalar(loss == "fused-linear"),
+        vocab_parallel=_scalar(memory.vocab_parallel),
+        eager_attention=_scalar(eager),
+        attention_kernel=np.asarray(KERNELS.index(kernel)),
+        score_bytes=_scalar(speed.score_traffic_bytes + (11.0 if dropout > 0 else 0.0)),
+        launch_s=_scalar(speed.launch_us * 1e-6 * compiled_graphs * (0.8 if kernels == "compiled" else 1.0)),
+        overlap_data=_scalar(speed.overlap_data),
+        overlap_gather=_scalar(speed.overlap_gather),
+        overlap_tensor=_scalar(speed.overlap_tensor),
+        overlap_pipeline=_scalar(speed.overlap_pipeline),
+        overlap_expert=_scalar(speed.overlap_expert),
+        overlap_context=_scalar(speed.overlap_context),
+        reduce_every_micro_batch=_scalar(speed.reduce_every_micro_batch),
+        reduce_bytes=_scalar(2.0 if pure16 else memory.reduce_bytes),
+        gather_bytes=_scalar(
+            4.0 if wide else (1.0 if speed.fp8_gather and training.precision == "fp8" else 2.0)
+        ),
+        cast_bytes=_scalar(_cast_bytes(training, memory, speed, pure16=pure16, wide=wide)),
+        accumulate_bytes=_scalar(6.0 if pure16 else speed.accumulate_bytes),
+        fp8_cast_bytes=_scalar(speed.fp8_cast_bytes if training.precision == "fp8" else 0.0),
+        grouped_experts=_scalar(speed.grouped_experts),
+        expert_imbalance=_scalar(1.0 if training.moe_token_drop else speed.expert_imbalance),
+        selective_matmul=_scalar(speed.selective_matmul),
+        selective_attention=_scalar(speed.selective_attention),
+        optimizer_bytes=_scalar(
+            _OPTIMIZER_BYTES[training.optimizer]
+            * _IMPL_FACTOR[impl]
+            * (_OPTIMIZER_BYTES_16BIT if pure16 else 1.0)
+            + speed.clip_bytes
+        ),
+        optimizer_launches=_scalar(_IMPL_LAUNCHES[impl]),
+        step_overhead_s=_scalar(speed.step_overhead_s),
+        micro_batch_overhead_s=_scalar(speed.micro_batch_overhead_s),
+        idle_share=_scalar(speed.idle_share),
+        frozen_base=_scalar(training.method in ("lora", "qlora")),
+        frozen_layers=_scalar(training.frozen_layers),
+        dequantise_bytes=_scalar(_dequantise_bytes(lora)),
+        quantised=_scalar(lora is not None and lora.base_bits < 16),
+        lora_rank=_scalar(lora.rank if lora else 0),
+        lora_dropout=_scalar(lora is not None and max(lora.dropout, memory.lora_dropout) > 0),
+        **{f"lora_{module}": _scalar(getattr(targets, module)) for module in TARGETS},
+    )
+
+
+def _cast_bytes(
+    training: TrainingSpec,
+    memory: frameworks.MemoryProfile,
+    speed: SpeedProfile,
+    *,
+    pure16: bool,
+    wide: bool,
+) -> float:
+    """Bytes moved per parameter and micro-batch for casts of weights: fp32 to 16 bit (read 4, write 2), to fp8."""
+    numerics = training.numerics or memory.numerics
+    autocast = 6.0 if numerics == "fp32-weights-amp" and not pure16 and not wide else 0.0
+    return autocast + (speed.fp8_weight_bytes if training.precision == "fp8" else 0.0)
+
+
+def _dequantise_bytes(lora: LoraSpec | None) -> float:
+    """Bytes moved per weight and pass to turn a quantised base into 16 bit: read, write, and kernels below copy speed."""
+    if lora is None or lora.base_bits == 16:
+        return 0.0
+    if lora.base_bits == 8:
+        return 6.0
+    return {"gptq": 12.0, "nf4-dq": 6.0}.get(lora.quant or "nf4", 5.0)

@@ -1,0 +1,355 @@
+"""Seconds that one block and the two ends of a model keep a GPU busy, for one micro-batch.
+
+Matrix multiplies follow the curves of ``efficiency.py``; attention runs at a share of the 16-bit rate; everything else
+moves bytes through memory. Each pass is counted by its own shapes, so that tensor parallel splits, small
+micro-batches and experts with few tokens are slower per FLOP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.columns import Array, LayoutColumns, MachineColumns, ModelColumns
+from planner.efficiency import attention_curves, bandwidth_bytes_per_s, gemm_curves, gemm_s, sustained_share
+from planner.execution import ExecutionColumns, Traffic
+from planner.model import visible_keys
+
+# An expert's tokens fill tiles of this many rows; half of the last tile is empty on average.
+TILE_ROWS = 128.0
+# Streaming kernels that follow each other on a stream leave this gap (te42kyfo/gpu-benches, CUDA launches in a stream).
+KERNEL_GAP_S = 1.5e-6
+# Grouped matrix multiplies over experts against one of the same total size (fitted; see tests/accuracy/NOTES.md).
+GROUPED_SHARE = 0.85
+# Batched score products with a head's short inner dimension, where scores are materialised (PyTorch eager rows of
+# Dao-AILab/flash-attention assets/flash2_a100_fwd_bwd_benchmark.png).
+EAGER_SCORE_SHARE = 0.6
+# Causal attention needs longer sequences than full attention for the same share: rows of the same figures.
+FULL_ATTENTION_HALF_SEQ = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Speeds of the machine in the precisions of the run."""
+
+    linear_flops_per_s: Array
+    linear_operand_bytes_per_s: Array
+    linear_latency_s: Array
+    half_flops_per_s: Array
+    half_operand_bytes_per_s: Array
+    half_latency_s: Array
+    bandwidth_bytes_per_s: Array
+    attention_forward_flops_per_s: Array
+    attention_backward_flops_per_s: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Seconds and launches of one piece of the model for one micro-batch, and FLOPs of its forward pass."""
+
+    matmul_forward_s: Array
+    matmul_input_gradient_s: Array
+    matmul_weight_gradient_s: Array
+    attention_forward_s: Array
+    attention_backward_s: Array
+    memory_forward_s: Array
+    memory_backward_s: Array
+    forward_launches: Array
+    backward_launches: Array
+
+
+def rates_of(
+    model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, machine: MachineColumns
+) -> Rates:
+    """Speeds of each machine in the precision of each run."""
+    gpu = machine.gpu_index.astype(np.intp)
+    curves, attention = gemm_curves(), attention_curves()
+    sustained = sustained_share()[gpu]
+    half = curves.flops_per_s[gpu, execution.half_index] * sustained
+    seq = execution.seq_len / layout.cp
+    half_seq = attention.half_seq[gpu, execution.attention_kernel] * (
+        FULL_ATTENTION_HALF_SEQ + (1 - FULL_ATTENTION_HALF_SEQ) * model.causal
+    )
+    narrow = (
+        np.minimum(model.head_dim / 128, 1) ** attention.head_dim_exponent[gpu, execution.attention_kernel]
+    )
+    wide = np.minimum(128 / model.head_dim, 1) ** attention.wide_exponent[gpu, execution.attention_kernel]
+    shape = half * seq / (seq + half_seq) * narrow * wide
+    return Rates(
+        linear_flops_per_s=curves.flops_per_s[gpu, execution.precision_index] * sustained,
+        linear_operand_bytes_per_s=curves.operand_bytes_per_s[gpu, execution.precision_index],
+        linear_latency_s=curves.latency_s[gpu, execution.precision_index],
+        half_flops_per_s=half,
+        half_operand_bytes_per_s=curves.operand_bytes_per_s[gpu, execution.half_index],
+        half_latency_s=curves.latency_s[gpu, execution.half_index],
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s()[gpu],
+        attention_forward_flops_per_s=shape * attention.forward[gpu, execution.attention_kernel],
+        attention_backward_flops_per_s=shape * attention.backward[gpu, execution.attention_kernel],
+    )
+
+
+def tokens_per_micro_batch(execution: ExecutionColumns, layout: LayoutColumns) -> Array:
+    """Tokens that a rank holds of one micro-batch (before tensor parallel)."""
+    return layout.micro_batch * execution.seq_len / layout.cp
+
+
+def block_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates) -> Work:
+    """One block, averaged over plain and expert blocks, on one tensor-parallel rank."""
+    tokens = tokens_per_micro_batch(execution, layout)
+    linears = _linears_s(model, execution, layout, rates, tokens)
+    adapters = _adapters_s(model, execution, layout, rates, tokens)
+    attention_forward, attention_backward = _attention_s(model, execution, layout, rates, tokens)
+    memory_forward, memory_backward, launches_forward, launches_backward = _memory_s(
+        model, execution, layout, rates, tokens
+    )
+    trained = 1 - execution.frozen_base
+    adapter_launches = 4 * _adapter_count(model, execution) * (execution.lora_rank > 0)
+    return Work(
+        matmul_forward_s=linears + adapters,
+        matmul_input_gradient_s=linears + adapters,
+        matmul_weight_gradient_s=linears * trained + adapters,
+        attention_forward_s=attention_forward,
+        attention_backward_s=attention_backward,
+        memory_forward_s=memory_forward,
+        memory_backward_s=memory_backward,
+        forward_launches=launches_forward + adapter_launches,
+        backward_launches=launches_backward + 1.5 * adapter_launches,
+    )
+
+
+def _linears_s(
+    model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates, tokens: Array
+) -> Array:
+    """Seconds of one pass (forward, input gradient or weight gradient) over the linears of an average block."""
+    dense, moe = model.dense_layers / model.num_layers, model.moe_layers / model.num_layers
+    per_expert = model.params_experts_layer / np.maximum(model.num_experts, 1)
+    shared = np.maximum(model.matmul_moe_layer - model.experts_per_token * per_expert, 0)
+    plain = model.matmul_attention_layer + dense * model.matmul_ffn_dense_layer + moe * shared
+    attention_widths = model.q_width + model.k_width + model.v_width + model.o_width
+    inner = (
+        (1 + model.gated) * (dense * model.ffn + moe * model.shared_ffn)
+        + dense * model.ffn
+        + moe * model.shared_ffn
+    )
+    widths = (
+        (4 + 2 * moe * (model.shared_ffn > 0)) * model.hidden
+        + (attention_widths + inner) / layout.tp
+        + 2 * (model.mla_q_rank + model.mla_kv_rank)
+    )
+    launches = 4 + 2 * (execution.linear.forward_launches > 1.25) + (model.mla_kv_rank > 0) * 3
+    plain_s = gemm_s(
+        2 * tokens * plain / layout.tp,
+        execution.linear_bytes * (tokens * widths + plain / layout.tp),
+        launches,
+        rates.linear_flops_per_s,
+        rates.linear_operand_bytes_per_s,
+        rates.linear_latency_s,
+    )
+    if not np.any(model.num_experts):
+        return plain_s
+    return plain_s + moe * _experts_s(model, execution, layout, rates, tokens, per_expert)
+
+
+def _experts_s(
+    model: ModelColumns,
+    execution: ExecutionColumns,
+    layout: LayoutColumns,
+    rates: Rates,
+    tokens: Array,
+    per_expert: Array,
+) -> Array:
+    """Seconds of one pass over the routed experts of an expert block: few rows each, uneven, half-empty last tiles."""
+    experts = np.maximum(model.num_experts, 1)
+    routed = tokens * model.experts_per_token * layout.etp / layout.tp
+    local_experts = experts / layout.ep
+    rows = np.maximum(routed / local_experts, 1)
+    waste = (1 + 0.5 * TILE_ROWS / rows) * execution.expert_imbalance
+    launches = np.where(execution.grouped_experts > 0, 4 + local_experts / 8, 3 * local_experts)
+    return gemm_s(
+        2 * routed * per_expert / layout.etp * waste / GROUPED_SHARE,
+        execution.linear_bytes
+        * (
+            routed * (2 * model.hidden + (2 + model.gated) * model.expert_ffn / layout.etp)
+            + local_experts * per_expert / layout.etp
+        ),
+        launches,
+        rates.linear_flops_per_s,
+        rates.linear_operand_bytes_per_s,
+        rates.linear_latency_s,
+    )
+
+
+def adapter_widths(model: ModelColumns, execution: ExecutionColumns) -> tuple[Array, Array]:
+    """Sums of input and output widths of the linears of a block that carry adapters."""
+    ffn = np.where(model.dense_layers > 0, model.ffn, model.expert_ffn)
+    inputs = (
+        (execution.lora_q + execution.lora_k + execution.lora_v) * model.hidden
+        + execution.lora_o * model.o_width
+        + (execution.lora_gate * model.gated + execution.lora_up) * model.hidden
+        + execution.lora_down * ffn
+    )
+    outputs = (
+        execution.lora_q * model.q_width
+        + execution.lora_k * model.k_width
+        + execution.lora_v * model.v_width
+        + execution.lora_o * model.hidden
+        + (execution.lora_gate * model.gated + execution.lora_up) * ffn
+        + execution.lora_down * model.hidden
+    )
+    return inputs, outputs
+
+
+def _adapter_count(model: ModelColumns, execution: ExecutionColumns) -> Array:
+    """Adapted linears of a block."""
+    return (
+        execution.lora_q
+        + execution.lora_k
+        + execution.lora_v
+        + execution.lora_o
+        + execution.lora_gate * model.gated
+        + execution.lora_up
+        + execution.lora_down
+    )
+
+
+def _adapters_s(
+    model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates, tokens: Array
+) -> Array:
+    """Seconds of one pass over the adapters of a block: two thin multiplies for each adapted linear."""
+    if not np.any(execution.lora_rank):
+        return np.zeros(())
+    inputs, outputs = adapter_widths(model, execution)
+    widths = (inputs + outputs) / layout.tp
+    return gemm_s(
+        2 * tokens * execution.lora_rank * widths,
+        execution.activation_bytes * tokens * widths,
+        2 * _adapter_count(model, execution),
+        rates.half_flops_per_s,
+        rates.half_operand_bytes_per_s,
+        rates.half_latency_s,
+    )
+
+
+def _attention_s(
+    model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates, tokens: Array
+) -> tuple[Array, Array]:
+    """Forward and backward seconds of the scores of a block. The fused backward pass does 2.5 times the forward work."""
+    flops = 2 * tokens * model.attention_dims / layout.tp * visible_keys(model, execution.seq_len)
+    fused_forward = flops / rates.attention_forward_flops_per_s + rates.half_latency_s
+    fused_backward = 2.5 * flops / rates.attention_backward_flops_per_s + 2 * rates.half_latency_s
+    if not np.any(execution.eager_attention):
+        return fused_forward, fused_backward
+    full = 2 * tokens * model.attention_dims / layout.tp * execution.seq_len
+    scores = tokens * execution.seq_len * model.num_heads / layout.tp
+    traffic = scores * execution.score_bytes * execution.activation_bytes / 2 / rates.bandwidth_bytes_per_s
+    product = full / (rates.half_flops_per_s * EAGER_SCORE_SHARE) + 2 * rates.half_latency_s
+    eager = execution.eager_attention
+    return (
+        np.where(eager > 0, product + 0.42 * traffic, fused_forward),
+        np.where(eager > 0, 2 * product + 0.58 * traffic, fused_backward),
+    )
+
+
+def _memory_s(
+    model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates, tokens: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Seconds of the streaming kernels of a block, forward and backward, and the kernels launched."""
+    dense, moe = model.dense_layers / model.num_layers, model.moe_layers / model.num_layers
+    routed = tokens * model.experts_per_token / layout.tp
+    # without sequence parallel every tensor-parallel rank repeats norms and residuals
+    hidden = tokens * model.hidden / np.where(layout.sequence_parallel > 0, layout.tp, 1)
+    ffn = tokens * (dense * model.ffn + moe * model.shared_ffn) / layout.tp + moe * routed * model.expert_ffn
+    outputs = (
+        tokens * (model.q_width + model.k_width + model.v_width) / layout.tp
+        + 2 * hidden
+        + (1 + model.gated) * ffn
+    )
+    rotated = tokens * (model.q_width + model.k_width) / layout.tp * (1 - model.learned_positions)
+    items: tuple[tuple[Traffic, Array, Array], ...] = (
+        (
+            execution.rms_norm,
+            model.norms_per_layer * hidden * model.norm_is_rms,
+            model.norms_per_layer * model.norm_is_rms,
+        ),
+        (
+            execution.layer_norm,
+            model.norms_per_layer * hidden * (1 - model.norm_is_rms),
+            model.norms_per_layer * (1 - model.norm_is_rms),
+        ),
+        (execution.residual, 2 * hidden, np.asarray(2.0)),
+        (execution.gated_ffn, ffn * model.gated, model.gated),
+        (execution.plain_ffn, ffn * (1 - model.gated), 1 - model.gated),
+        (execution.rope, rotated, 1 - model.learned_positions),
+        (execution.dropout, 2 * hidden * execution.has_dropout, 2 * execution.has_dropout),
+        (execution.linear, outputs, 4 + model.gated),
+    )
+    scale = execution.activation_bytes / 2
+    forward = scale * sum(item.forward_bytes * elements for item, elements, _ in items)
+    backward = scale * sum(item.backward_bytes * elements for item, elements, _ in items)
+    forward_launches = sum(item.forward_launches * count for item, _, count in items)
+    backward_launches = sum(item.backward_launches * count for item, _, count in items)
+    extra_forward, extra_backward = _extra_bytes(model, execution, layout, tokens, hidden, ffn, moe * routed)
+    launches_eager = 4 * execution.eager_attention + 6 * moe
+    return (
+        (forward + extra_forward) / rates.bandwidth_bytes_per_s
+        + (forward_launches + launches_eager) * KERNEL_GAP_S,
+        (backward + extra_backward) / rates.bandwidth_bytes_per_s
+        + (backward_launches + 2 * launches_eager) * KERNEL_GAP_S,
+        forward_launches + launches_eager + 5,
+        backward_launches + 2 * launches_eager + 10,
+    )
+
+
+def _extra_bytes(
+    model: ModelColumns,
+    execution: ExecutionColumns,
+    layout: LayoutColumns,
+    tokens: Array,
+    hidden: Array,
+    ffn: Array,
+    routed: Array,
+) -> tuple[Array, Array]:
+    """Bytes of casts to fp8, of the permutation of tokens to experts, and of what adapters add."""
+    cast_forward = execution.fp8_cast_bytes * (2 * hidden + tokens * model.o_width / layout.tp + ffn)
+    cast_backward = execution.fp8_cast_bytes * (
+        2 * hidden
+        + tokens * (model.q_width + model.k_width + model.v_width) / layout.tp
+        + (1 + model.gated) * ffn
+    )
+    permuted = 8 * routed * model.hidden * execution.activation_bytes / 2
+    inputs, outputs = adapter_widths(model, execution)
+    adapters = (
+        tokens / layout.tp * (5 * execution.lora_dropout * inputs + 6 * outputs) * (execution.lora_rank > 0)
+    )
+    return cast_forward + permuted + adapters, cast_backward + permuted + adapters
+
+
+def ends_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates) -> Work:
+    """Embedding, output head and loss: on the first and last pipeline stage."""
+    tokens = tokens_per_micro_batch(execution, layout)
+    split = np.where(execution.vocab_parallel > 0, layout.tp, 1)
+    vocab = model.vocab * model.has_head / split
+    head = gemm_s(
+        2 * tokens * model.matmul_head / split,
+        execution.activation_bytes * (tokens * (model.hidden + vocab) + model.matmul_head / split),
+        np.asarray(1.0),
+        rates.half_flops_per_s,
+        rates.half_operand_bytes_per_s,
+        rates.half_latency_s,
+    )
+    loss = tokens * vocab * execution.loss_bytes / rates.bandwidth_bytes_per_s
+    embedding = 6 * tokens * model.hidden * execution.activation_bytes / 2 / rates.bandwidth_bytes_per_s
+    trained = 1 - execution.frozen_base
+    zero = np.zeros(())
+    return Work(
+        matmul_forward_s=head,
+        matmul_input_gradient_s=head,
+        matmul_weight_gradient_s=head * trained,
+        attention_forward_s=zero,
+        attention_backward_s=zero,
+        memory_forward_s=0.4 * loss + embedding,
+        memory_backward_s=0.6 * loss + embedding * trained,
+        forward_launches=np.asarray(12.0),
+        backward_launches=np.asarray(15.0),
+    )
