@@ -40,14 +40,13 @@ class MemoryProfile(Record):
     gathered_blocks: float
     root_resharded: bool
     accumulate_unsharded: bool
-    wrap_frozen_bytes: float
+    keeps_gradients: bool
     # a block
     fused_norm: bool
     fused_gated: bool
     plain_ffn_copies: float
     kv_repeated: bool
-    separate_casts: bool
-    weight_cache: bool
+    separate_linears: bool
     score_bytes: float
     dropout: float
     selective: Literal["op", "attention", "block"]
@@ -55,11 +54,12 @@ class MemoryProfile(Record):
     moe_copies: float
     # the loss
     loss: Loss
+    loss_upcast: bool
     loss_plain_bytes: float
     loss_compiled_bytes: float
     loss_fused_bytes: float
-    loss_forward_bytes: float
-    logits_kept_bytes: float
+    logits_kept: bool
+    compiles_loss: bool
     loss_chunks: float
     vocab_parallel: bool
     # pipeline

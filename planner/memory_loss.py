@@ -1,0 +1,43 @@
+"""Logits and cross-entropy: bytes at the instant of the loss, often the largest single term of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.columns import Array, LayoutColumns, ModelColumns
+from planner.numerics import FormatColumns, TrainingColumns
+
+# A fused linear cross-entropy works on ceil(V / h) pieces of the tokens: logits, fp32 copy and gradient of a piece
+# (LinkedIn Liger kernel, fused_linear_cross_entropy.py) come to this many bytes per token and hidden element.
+FUSED_LINEAR_BYTES = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class LossBytes:
+    """Bytes per GPU: whole logits and what the loss adds, at three instants."""
+
+    forward: Array
+    backward: Array
+    kept: Array
+
+
+def loss_bytes(
+    model: ModelColumns,
+    training: TrainingColumns,
+    formats: FormatColumns,
+    layout: LayoutColumns,
+    tokens: Array,
+) -> LossBytes:
+    """Loss of one micro-batch of ``tokens`` tokens on this rank, where the stage has a head."""
+    loss = training.loss
+    vocab = np.where(loss.vocab_parallel == 1, model.vocab / layout.tp, model.vocab)
+    logits = tokens * vocab * model.has_head
+    fused = loss.linear * tokens * model.hidden * (FUSED_LINEAR_BYTES + formats.compute)
+    head_adapter = training.adapter.head * formats.compute * logits
+    return LossBytes(
+        forward=logits * loss.forward + fused + head_adapter,
+        backward=logits * loss.backward + fused + head_adapter,
+        kept=logits * loss.kept,
+    )

@@ -1,0 +1,208 @@
+"""Parameters that a GPU holds, and the bytes of their states: weights, gradients, optimizer.
+
+ZeRO stages as in arXiv 1910.02054: stage 1 shards optimizer states over ``shard_group`` ranks, 2 also gradients,
+3 also weights. Experts have data-parallel ranks of their own: dp x cp x tp / (ep x etp) of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner import lora
+from planner.columns import Array, LayoutColumns, ModelColumns
+from planner.numerics import FormatColumns, TrainingColumns
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Which part of the model a pipeline stage holds. ``in_flight``: micro-batches of it kept at once."""
+
+    dense_layers: Array
+    moe_layers: Array
+    embedding: Array  # 1 = holds the input tables
+    head: Array  # 1 = holds final norm, output projection and loss
+    tied_copy: Array  # 1 = holds a second copy of a tied table
+    in_flight: Array
+
+
+@dataclass(frozen=True, slots=True)
+class StageParams:
+    """Parameters per GPU of one stage, before ZeRO. ``expert`` ones are sharded over their own ranks."""
+
+    dense: Array  # trainable, not experts, blocks only
+    expert: Array  # trainable experts
+    root: Array  # trainable embedding, head, final norm
+    frozen: Array  # frozen linears of blocks
+    frozen_expert: Array
+    frozen_other: Array  # frozen embedding, head, norms
+    block: Array  # all parameters of the largest block, trainable or not, local experts among them
+    block_trainable: Array
+    largest_linear: Array  # widest frozen matrix, for the buffer it is dequantised into
+    head: Array  # trainable parameters of the output projection
+    root_all: Array  # embedding, head and final norm, trainable or not
+
+
+@dataclass(frozen=True, slots=True)
+class StateBytes:
+    """Bytes per GPU between two steps (``gradients``: once backward is done)."""
+
+    weights: Array
+    gradients: Array
+    optimizer: Array
+    step_temporary: Array
+    offloaded: Array  # bytes per GPU that live in host memory instead
+
+
+def first_stage(model: ModelColumns, training: TrainingColumns, layout: LayoutColumns) -> Stage:
+    """First pipeline stage: embedding, dense-first layers, the most micro-batches in flight.
+
+    In flight: 1F1B min(m, p); interleaved (p v + p - 1) / v chunks' worth (arXiv 2104.04473, 2205.05198 section 4.2.3).
+    """
+    p, v = layout.pp, layout.interleave
+    with_embedding = np.minimum(np.ceil((model.num_layers + 2) / p) - 1, model.num_layers)
+    layers = np.where(
+        training.sharding.embedding_as_layer == 1, with_embedding, np.ceil(model.num_layers / p)
+    )
+    dense = np.minimum(model.dense_layers, layers)
+    only = np.asarray(p == 1, dtype=np.float64)
+    chunks = np.where(v > 1, p + (p - 1) / v, p)
+    return Stage(
+        dense_layers=dense,
+        moe_layers=layers - dense,
+        embedding=np.asarray(1.0),
+        head=only,
+        tied_copy=np.asarray(0.0),
+        in_flight=np.minimum(chunks, layout.grad_accum),
+    )
+
+
+def last_stage(model: ModelColumns, training: TrainingColumns, layout: LayoutColumns) -> Stage:
+    """Last pipeline stage: head and loss, one micro-batch in flight (interleaved: (p (v - 1) + 1) / v)."""
+    p, v = layout.pp, layout.interleave
+    with_embedding = np.minimum(np.ceil((model.num_layers + 2) / p) - 1, model.num_layers)
+    even = np.maximum(np.floor(model.num_layers / p), 1)
+    layers = np.where(training.sharding.embedding_as_layer == 1, with_embedding, even)
+    moe = np.minimum(model.moe_layers, layers)
+    return Stage(
+        dense_layers=layers - moe,
+        moe_layers=moe,
+        embedding=np.asarray(p == 1, dtype=np.float64),
+        head=np.asarray(1.0),
+        tied_copy=model.tied * (p > 1),
+        in_flight=np.minimum(np.where(v > 1, (p * (v - 1) + 1) / v, 1), layout.grad_accum),
+    )
+
+
+def stage_params(
+    model: ModelColumns, training: TrainingColumns, layout: LayoutColumns, stage: Stage
+) -> StageParams:
+    """Parameters of a stage on one GPU, split by how they are kept and sharded."""
+    t, experts_over = layout.tp, layout.ep * layout.etp
+    attention = model.params_attention_layer / t
+    dense_linear = attention + model.params_ffn_dense_layer / t
+    moe_linear = attention + model.params_shared_layer / t + model.params_router_layer
+    expert = model.params_experts_layer / experts_over
+    nd, nm = stage.dense_layers, stage.moe_layers
+    norms = (nd + nm) * model.params_norm_layer
+    linear = nd * dense_linear + nm * moe_linear
+    head = (model.params_head + stage.tied_copy * model.params_embedding) * stage.head / t
+    root = stage.embedding * model.params_embedding / t + head + stage.head * model.params_root_other
+    block_dense = np.where(nd > 0, dense_linear, 0.0)
+    block_moe = np.where(nm > 0, moe_linear + expert, 0.0)
+    block = np.maximum(block_dense, block_moe) + model.params_norm_layer
+    adapters = training.adapter
+    if not np.any(adapters.lora) and not np.any(training.frozen_layers):
+        zero = np.asarray(0.0)
+        return StageParams(
+            dense=linear + norms,
+            expert=nm * expert,
+            root=root,
+            frozen=zero,
+            frozen_expert=zero,
+            frozen_other=zero,
+            block=block,
+            block_trainable=block,
+            largest_linear=zero,
+            head=head,
+            root_all=root,
+        )
+    full = 1 - adapters.lora
+    train = full * (1 - np.minimum(training.frozen_layers / model.num_layers, 1))
+    root_train = full * (training.frozen_layers == 0)
+    adapter, adapter_expert, adapter_head = _adapter_params(model, training)
+    on_blocks = (nd * adapter + nm * adapter_expert) / t
+    return StageParams(
+        dense=train * (linear + norms) + on_blocks,
+        expert=train * nm * expert,
+        root=root_train * root + stage.head * adapter_head,
+        frozen=(1 - train) * linear,
+        frozen_expert=(1 - train) * nm * expert,
+        frozen_other=(1 - train) * norms + (1 - root_train) * root,
+        block=block,
+        block_trainable=full * block + np.maximum(adapter, adapter_expert) / t,
+        largest_linear=adapters.quantised * _widest_matrix(model) / t,
+        head=root_train * head,
+        root_all=root,
+    )
+
+
+def _adapter_params(model: ModelColumns, training: TrainingColumns) -> tuple[Array, Array, Array]:
+    """Adapter parameters of a dense block, of a MoE block (one on each expert), of the head."""
+    a = training.adapter
+    attention = lora.attention_params(model, a.rank, a.q, a.k, a.v, a.o)
+    dense = lora.ffn_params(model, a.rank, model.ffn, a.gate, a.up, a.down)
+    expert = lora.ffn_params(model, a.rank, model.expert_ffn, a.gate, a.up, a.down)
+    shared = lora.ffn_params(model, a.rank, model.shared_ffn, a.gate, a.up, a.down) * (model.shared_ffn > 0)
+    has_experts = model.num_experts > 0
+    return (
+        a.lora * (attention + dense),
+        a.lora * has_experts * (attention + shared + model.num_experts * expert),
+        a.lora * lora.head_params(model, a.rank, a.head),
+    )
+
+
+def _widest_matrix(model: ModelColumns) -> Array:
+    return model.hidden * np.maximum(np.maximum(model.ffn, model.expert_ffn), model.q_width)
+
+
+def expert_shards(layout: LayoutColumns) -> Array:
+    """Ranks that an expert's states are sharded over."""
+    shards: Array = np.maximum(layout.shard_group * layout.tp / (layout.ep * layout.etp), 1)
+    return shards
+
+
+def state_bytes(
+    training: TrainingColumns, formats: FormatColumns, layout: LayoutColumns, params: StageParams
+) -> StateBytes:
+    """Bytes of the states of one stage on one GPU.
+
+    Megatron bf16: 18 bytes per parameter, 6 + 12 / N with a distributed optimizer; DeepSpeed fp16: 2 + 2 + 12 / N;
+    autocast and FSDP mixed precision: 4 + 4 + 8; all bf16: 2 + 2 + 4.
+    """
+    z, n, ne = layout.zero_stage, layout.shard_group, expert_shards(layout)
+    shares = [np.where(z >= stage, 1 / n, 1.0) for stage in (1, 2, 3)]
+    expert_shares = [np.where(z >= stage, 1 / ne, 1.0) for stage in (1, 2, 3)]
+    own, own_expert = params.dense + params.root, params.expert
+    kept = [own * share + own_expert * expert for share, expert in zip(shares, expert_shares, strict=True)]
+    optimizer_params, gradient_params, weight_params = kept
+    frozen = (
+        params.frozen * shares[2] + params.frozen_expert * expert_shares[2]
+    ) * formats.base_linear + params.frozen_other * shares[2] * formats.base_other
+    per_param = formats.master + training.sharding.extra_sharded_bytes
+    root_extra = (formats.moments_root - formats.moments) * params.root * shares[0]
+    optimizer = optimizer_params * (per_param + formats.moments) + root_extra
+    weights = weight_params * formats.weight + frozen + (own + own_expert) * training.sharding.extra_bytes
+    gradients = gradient_params * formats.gradient * (1 - training.sharding.in_backward)
+    temporary = optimizer_params * formats.step_temporary * (1 - layout.offload_optimizer)
+    paged = training.sharding.paged * optimizer
+    off_optimizer = layout.offload_optimizer * optimizer
+    off_params = layout.offload_params * (weights + gradients)
+    return StateBytes(
+        weights=weights * (1 - layout.offload_params),
+        gradients=gradients * (1 - layout.offload_params),
+        optimizer=(optimizer - off_optimizer) * (1 - training.sharding.paged),
+        step_temporary=temporary,
+        offloaded=np.maximum(off_optimizer, paged) + off_params,
+    )

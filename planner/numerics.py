@@ -1,0 +1,377 @@
+"""Number formats of a training, as columns: bytes of weights, gradients, states, activations and logits.
+
+Where a format depends on how weights are sharded, both values are kept (``unsharded`` for ZeRO 0-2, ``sharded`` for
+ZeRO-3 / FSDP), so that the search may vary the stage as a column. Optimizers vary as a column through ``choose``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner import frameworks
+from planner.columns import Array
+from planner.frameworks import MemoryProfile
+from planner.lora import LoraTargets, parse_targets
+from planner.types import LoraSpec, Numerics, Optimizer, TrainingSpec
+
+GROUP_8BIT = 2048  # elements that share one fp32 scale in bitsandbytes' 8-bit optimizers
+PAGED = ("adamw-paged", "adamw-paged-8bit")
+
+
+@dataclass(frozen=True, slots=True)
+class FormatColumns:
+    """Bytes per trainable parameter of each state, and bytes per element of what the step computes with."""
+
+    weight: Array  # as kept between steps
+    gradient: Array
+    master: Array  # fp32 copy that the optimizer updates, 0 where it updates the weights
+    moments: Array  # optimizer states of block weights
+    moments_root: Array  # the same of embedding and head
+    step_temporary: Array  # scratch of the optimizer step, per parameter
+    compute: Array  # activations and gathered weights
+    residual: Array  # block inputs
+    casts: Array  # 1 = autocast over fp32 weights: every linear keeps its own 16-bit input
+    cast_cache: Array  # bytes of autocast's cached 16-bit copy of a weight
+    head_cast: Array  # the same of the output projection
+    base_linear: Array  # frozen weights of blocks, quantised or not
+    base_other: Array  # frozen embedding, head and norms
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterColumns:
+    """LoRA: what is adapted and what an adapter keeps. ``lora`` 0: there are none."""
+
+    lora: Array
+    rank: Array
+    dropout: Array  # 1 = some
+    copy: Array  # bytes per element of an adapter's own copy of its input; 0 = shares the module's
+    value: Array  # bytes per element of what lies between its two matrices
+    q: Array
+    k: Array
+    v: Array
+    o: Array
+    gate: Array
+    up: Array
+    down: Array
+    head: Array
+    quantised: Array  # 1 = the frozen base is kept in 4 or 8 bit
+    saves_frozen_input: (
+        Array  # 1 = the quantised matrix multiply keeps its input although its weight is frozen
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingColumns:
+    """What a framework's data parallelism keeps beside the states."""
+
+    in_backward: Array  # 1 = the optimizer step runs inside backward, gradients do not pile up
+    paged: Array  # 1 = optimizer states live in pageable memory that may leave the GPU
+    keeps_gradients: Array  # 1 = one gradient buffer lives through the whole step
+    bucket_copies: Array
+    bucket_params: Array
+    live_params: Array
+    gathered_blocks: Array
+    root_resharded: Array
+    reduce_bytes: Array
+    accumulate_unsharded: Array
+    pipeline_keeps_gathered: Array
+    extra_bytes: Array
+    extra_sharded_bytes: Array
+    embedding_as_layer: Array
+
+
+@dataclass(frozen=True, slots=True)
+class BlockColumns:
+    """How a framework's block is written: which tensors it keeps for backward."""
+
+    fused_norm: Array
+    gated_copies: Array  # tensors of feed-forward width that a gated feed-forward keeps
+    plain_copies: Array  # the same without a gate
+    kv_repeated: Array
+    separate_linears: Array  # 1 = q, k, v (and gate, up) are linears of their own
+    eager: Array  # 1 = attention scores are materialised
+    score_bytes: Array
+    dropout: Array  # 1 = some
+    selective_op: Array
+    selective_attention: Array
+    selective_fraction: Array
+    moe_copies: Array  # tokens of the fullest expert rank over the mean
+
+
+@dataclass(frozen=True, slots=True)
+class LossColumns:
+    """Bytes per logit of head and cross-entropy."""
+
+    backward: Array  # at the peak of the loss' backward pass
+    forward: Array
+    kept: Array  # logits that live on while the blocks run backward
+    linear: Array  # 1 = logits never exist whole
+    vocab_parallel: Array
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingColumns:
+    """What memory needs to know of a training. Masks are 0 or 1."""
+
+    seq_len: Array
+    frozen_layers: Array
+    unsharded: FormatColumns
+    sharded: FormatColumns
+    adapter: AdapterColumns
+    sharding: ShardingColumns
+    block: BlockColumns
+    loss: LossColumns
+    expandable: Array  # 1 = the caching allocator uses expandable segments
+
+
+def training_columns(trainings: Sequence[TrainingSpec]) -> TrainingColumns:
+    """Columns of shape ``()`` for one training, ``(n,)`` for n."""
+    rows = [_row(training) for training in trainings]
+    if len(rows) == 1:
+        return rows[0]
+    stacked: TrainingColumns = _merge(rows, np.stack)
+    return stacked
+
+
+def choose(columns: Sequence[TrainingColumns], index: NDArray[np.int64]) -> TrainingColumns:
+    """Row i is ``columns[index[i]]``; what is the same in all of them stays of shape ``()``.
+
+    The search varies the optimizer this way: one ``TrainingColumns`` for each, and a column of indices.
+    """
+
+    def pick(values: list[Array]) -> Array:
+        same = all(np.array_equal(value, values[0]) for value in values)
+        return values[0] if same else np.asarray(np.stack(values)[index])
+
+    picked: TrainingColumns = _merge(list(columns), pick)
+    return picked
+
+
+def _merge(rows: list[Any], join: Any) -> Any:
+    """Join records of columns field by field, records inside them too."""
+    if not is_dataclass(rows[0]):
+        return join(rows)
+    kind: Any = type(rows[0])
+    return kind(*(_merge([getattr(row, f.name) for row in rows], join) for f in fields(kind)))
+
+
+def numerics_of(training: TrainingSpec, profile: MemoryProfile, *, sharded: bool) -> Numerics:
+    """Number format of weights and states: as asked, else by precision and the framework's profile."""
+    if training.numerics is not None:
+        return training.numerics
+    if training.precision in ("fp32", "tf32"):
+        return "fp32"
+    if training.precision == "bf16-pure":
+        return "bf16-all"
+    return profile.numerics_sharded if sharded else profile.numerics
+
+
+# ------------------------------------------------------------------------------------------------ one training
+
+
+@lru_cache(maxsize=4096)
+def _row(training: TrainingSpec) -> TrainingColumns:
+    profile = frameworks.match(training.framework).memory
+    lora = training.lora or (LoraSpec() if training.method in ("lora", "qlora") else None)
+    return TrainingColumns(
+        seq_len=_scalar(training.seq_len),
+        frozen_layers=_scalar(training.frozen_layers),
+        unsharded=_formats(training, lora, profile, sharded=False),
+        sharded=_formats(training, lora, profile, sharded=True),
+        adapter=_adapter(training, lora, profile),
+        sharding=_sharding(training, lora, profile),
+        block=_block(training, profile),
+        loss=_loss(training, profile),
+        expandable=_scalar(profile.expandable_segments),
+    )
+
+
+_WEIGHT = {"fp32": 4, "fp32-weights-amp": 4, "fsdp-mixed": 4, "16bit-weights-fp32-master": 2, "bf16-all": 2}
+_COMPUTE = {"fp32": 4, "fp32-weights-amp": 2, "fsdp-mixed": 2, "16bit-weights-fp32-master": 2, "bf16-all": 2}
+
+
+def _formats(
+    training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfile, *, sharded: bool
+) -> FormatColumns:
+    numerics = numerics_of(training, profile, sharded=sharded)
+    mastered = numerics == "16bit-weights-fp32-master" and lora is None
+    amp = numerics == "fp32-weights-amp" and lora is None
+    weight = float(_adapter_bytes(training, lora, profile) if lora else _WEIGHT[numerics])
+    compute = float(_COMPUTE[numerics])
+    state = 4.0 if mastered else weight
+    moments, moments_root = moment_bytes(training.optimizer, state)
+    base_linear, base_other = _base_bytes(training, lora, profile, compute)
+    wide_residual = amp or (lora is not None and base_other == 4)
+    impl = training.optimizer_impl or profile.optimizer_impl
+    return FormatColumns(
+        weight=_scalar(weight),
+        gradient=_scalar(profile.gradient_bytes_master if mastered else weight),
+        master=_scalar(4.0 if mastered else 0.0),
+        moments=_scalar(moments),
+        moments_root=_scalar(moments_root),
+        step_temporary=_scalar(state if impl == "foreach" and training.optimizer == "adamw" else 0.0),
+        compute=_scalar(compute),
+        residual=_scalar(4.0 if wide_residual else compute),
+        casts=_scalar(amp),
+        cast_cache=_scalar(2.0 if amp else 0.0),
+        head_cast=_scalar(2.0 if wide_residual else 0.0),
+        base_linear=_scalar(base_linear),
+        base_other=_scalar(base_other),
+    )
+
+
+def moment_bytes(optimizer: Optimizer, state: float) -> tuple[float, float]:
+    """Optimizer bytes per parameter of block weights, and of embedding and head.
+
+    AdamW keeps two moments in the dtype it updates; sgd (with momentum) and Lion (arXiv 2302.06675) one; Muon one for
+    matrices and AdamW elsewhere; Adafactor (arXiv 1804.04235) a row and a column of each matrix, here as nothing.
+    bitsandbytes 8-bit (arXiv 2110.02861) keeps two bytes and a scale per block, embeddings in 32 bit.
+    """
+    if optimizer in ("adamw-8bit", "adamw-paged-8bit"):
+        return 2 * (1 + 4 / GROUP_8BIT), 8.0
+    if optimizer == "adafactor":
+        return 0.0, 0.0
+    if optimizer in ("sgd", "lion"):
+        return state, state
+    if optimizer == "muon":
+        return state, 2 * state
+    return 2 * state, 2 * state
+
+
+# bitsandbytes NF4: an absmax per 64 weights, in fp32 or (double quantisation, arXiv 2305.14314) in 8 bit;
+# GPTQ: a 16-bit scale and a 4-bit zero per 128 weights; bitsandbytes int8: a scale per row
+_QUANT_BYTES = {
+    ("nf4", 4): 0.5 + 4 / 64,
+    ("nf4-dq", 4): 0.5 + 1 / 64 + 4 / (64 * 256),
+    ("gptq", 4): 0.5 + 2.5 / 128,
+    ("gptq", 8): 1.0 + 3.0 / 128,
+    ("nf4", 8): 1.0,
+    ("nf4-dq", 8): 1.0,
+}
+
+
+def _base_bytes(
+    training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfile, compute: float
+) -> tuple[float, float]:
+    """Bytes per frozen parameter of linears in blocks, and of everything else."""
+    mixed = training.precision in ("bf16", "fp16", "fp8") and training.numerics is None
+    plain = profile.base_bytes_mixed if mixed else compute
+    if lora is None or lora.base_bits == 16:
+        return plain, plain
+    linear = _QUANT_BYTES[lora.quant or "nf4", lora.base_bits]
+    prepared = profile.kbit_preparation and lora.quant != "gptq"
+    return linear, 4.0 if prepared else compute
+
+
+def _adapter_bytes(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfile) -> float:
+    if lora is not None and lora.adapter_bits is not None:
+        return lora.adapter_bits / 8
+    if training.precision in ("fp32", "tf32"):
+        return 4.0
+    return 2.0 if training.numerics == "bf16-all" else profile.adapter_bits / 8
+
+
+def _adapter(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfile) -> AdapterColumns:
+    targets = parse_targets(lora.targets) if lora else LoraTargets()
+    wide = _adapter_bytes(training, lora, profile) == 4
+    autocast = profile.adapter_autocast and training.precision in ("bf16", "fp16", "fp8")
+    same = not wide or training.precision in ("fp32", "tf32")
+    copy = 0.0 if same else (2.0 if autocast else 4.0)
+    dropout = lora is not None and (lora.dropout or profile.lora_dropout) > 0
+    quantised = lora is not None and lora.base_bits < 16
+    return AdapterColumns(
+        lora=_scalar(lora is not None),
+        rank=_scalar(lora.rank if lora else 0),
+        dropout=_scalar(dropout),
+        copy=_scalar(copy or (2.0 if dropout else 0.0)),
+        value=_scalar(4.0 if copy == 4 else 2.0),
+        q=_scalar(targets.q),
+        k=_scalar(targets.k),
+        v=_scalar(targets.v),
+        o=_scalar(targets.o),
+        gate=_scalar(targets.gate),
+        up=_scalar(targets.up),
+        down=_scalar(targets.down),
+        head=_scalar(targets.head),
+        quantised=_scalar(quantised),
+        saves_frozen_input=_scalar(profile.kbit_saves_input and quantised),
+    )
+
+
+def _sharding(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfile) -> ShardingColumns:
+    impl = training.optimizer_impl or profile.optimizer_impl
+    full = lora is None
+    return ShardingColumns(
+        in_backward=_scalar(impl == "in-backward"),
+        paged=_scalar(impl == "paged" or training.optimizer in PAGED),
+        keeps_gradients=_scalar(profile.keeps_gradients and full),
+        bucket_copies=_scalar(profile.bucket_copies),
+        bucket_params=_scalar(profile.bucket_params),
+        live_params=_scalar(profile.live_params),
+        gathered_blocks=_scalar(profile.gathered_blocks),
+        root_resharded=_scalar(profile.root_resharded),
+        reduce_bytes=_scalar(profile.reduce_bytes),
+        accumulate_unsharded=_scalar(profile.accumulate_unsharded),
+        pipeline_keeps_gathered=_scalar(profile.pipeline_keeps_gathered),
+        extra_bytes=_scalar(profile.extra_bytes_per_param if full else 0.0),
+        extra_sharded_bytes=_scalar(profile.extra_sharded_bytes_per_param if full else 0.0),
+        embedding_as_layer=_scalar(profile.embedding_counts_as_layer),
+    )
+
+
+def _block(training: TrainingSpec, profile: MemoryProfile) -> BlockColumns:
+    compiled = bool(training.compile)
+    dropout = profile.dropout if training.dropout is None else training.dropout
+    gated = 3.0 if profile.fused_gated or compiled or training.fused_kernels else 4.0
+    return BlockColumns(
+        fused_norm=_scalar(profile.fused_norm or compiled or bool(training.fused_kernels)),
+        gated_copies=_scalar(gated),
+        plain_copies=_scalar(min(2.0, profile.plain_ffn_copies) if compiled else profile.plain_ffn_copies),
+        kv_repeated=_scalar(profile.kv_repeated),
+        separate_linears=_scalar(profile.separate_linears),
+        eager=_scalar(training.attention == "eager"),
+        score_bytes=_scalar(profile.score_bytes),
+        dropout=_scalar(dropout > 0),
+        selective_op=_scalar(profile.selective == "op"),
+        selective_attention=_scalar(profile.selective == "attention"),
+        selective_fraction=_scalar(profile.selective_fraction),
+        moe_copies=_scalar(1.0 if training.moe_token_drop else profile.moe_copies),
+    )
+
+
+def _loss(training: TrainingSpec, profile: MemoryProfile) -> LossColumns:
+    """Bytes per logit: 16-bit logits, their fp32 copy, log-probabilities and gradients, as each loss keeps them."""
+    loss = training.loss or profile.loss
+    if training.loss is None and loss == "plain" and training.compile and profile.compiles_loss:
+        loss = "compiled"
+    compute = _COMPUTE[numerics_of(training, profile, sharded=False)]
+    upcast = {2: 12.0 if profile.loss_upcast else 10.0, 4: 12.0}[compute]
+    if compute == 2 and not profile.loss_upcast and training.precision == "bf16-pure":
+        upcast = 6.0
+    plain = profile.loss_plain_bytes or upcast
+    kept = compute * float(profile.logits_kept)
+    backward = {
+        "plain": plain + kept,
+        "compiled": profile.loss_compiled_bytes,
+        "chunked": 2 * compute + plain / profile.loss_chunks,
+        "fused": profile.loss_fused_bytes + kept,
+        "fused-linear": 0.0,
+    }[loss]
+    forward = max(plain - 2, 0.0) if loss == "plain" else backward
+    return LossColumns(
+        backward=_scalar(backward),
+        forward=_scalar(forward),
+        kept=_scalar(kept if loss in ("plain", "fused") else 0.0),
+        linear=_scalar(loss == "fused-linear"),
+        vocab_parallel=_scalar(profile.vocab_parallel),
+    )
+
+
+def _scalar(value: float) -> Array:
+    return np.asarray(value, dtype=np.float64)
