@@ -167,7 +167,7 @@ def count_params(spec: ModelSpec) -> ParamCount:
     dense, sparse = layer_split(spec)
     attention = attention_weights(spec)
     ffn = ffn_weights(spec, spec.ffn_size) if dense else 0
-    ffn_bias = ffn_biases(spec, spec.ffn_size) if dense and spec.bias in ("ffn", "output+ffn", "all") else 0
+    ffn_bias = ffn_biases(spec, spec.ffn_size) if dense and _has_ffn_bias(spec) else 0
     router, shared, expert, matmul_moe = _moe_layer(spec) if spec.moe else (0, 0, 0, 0)
     num_experts = spec.moe.num_experts if spec.moe else 0
     idle = num_experts - spec.moe.experts_per_token if spec.moe else 0
@@ -205,7 +205,13 @@ def _moe_layer(spec: ModelSpec) -> tuple[int, int, int, int]:
     matmul = router + shared + moe.experts_per_token * expert
     router_bias = moe.num_experts if moe.router_bias else 0
     expert_bias = ffn_biases(spec, moe.expert_ffn_size) if moe.expert_bias else 0
+    if shared_ffn_size(moe) and _has_ffn_bias(spec):
+        shared += ffn_biases(spec, shared_ffn_size(moe))
     return router + router_bias, shared, expert + expert_bias, matmul
+
+
+def _has_ffn_bias(spec: ModelSpec) -> bool:
+    return spec.bias in ("ffn", "output+ffn", "all")
 
 
 def _matmul_head(spec: ModelSpec) -> int:
