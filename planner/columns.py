@@ -1,13 +1,14 @@
 """Runs as columns: numpy arrays that broadcast against each other.
 
-``memory.py`` and ``speed.py`` take these and return columns, so that one estimate, a search over a million layouts and
-the accuracy test are the same code. Every array has shape ``()`` (one value for all runs) or ``(n,)``.
-The search leaves model and training as ``()`` and varies layout and machine; a batch of measured runs varies all.
+``memory.py`` and ``speed.py`` take these and return columns, so that one estimate, a search over a million
+layouts and the accuracy test are the same code. Every array has shape ``()`` (one value for all runs) or
+``(n,)``. The search leaves model and training as ``()`` and varies layout and machine; a batch of measured
+runs varies all.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +95,43 @@ class LayoutColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkColumns:
+    """What the collectives need to know of the links of each run. Rates are achieved ones, not wire rates.
+
+    Built by ``links.link_columns`` from rows of ``data/links.csv``; times are seconds.
+    """
+
+    ring_bytes_per_s: Array  # bus bandwidth of large rings inside a node
+    few_ranks_loss: Array  # share of it that 2 ranks lose (4 ranks: a quarter of that); negative = gain
+    in_network_bytes_per_s: Array  # algorithm bandwidth of all-reduce inside the switch, 0 = none
+    mesh_ranks: Array  # GPUs of a full mesh, whose rate grows with the ranks; 0 = switch or bus
+    pair_share: Array  # least share of the rate that two GPUs of a mesh have between them
+    span_ranks: Array  # ranks that the link joins (bridges: 2 or 4); inf = all of the node
+    beyond_bytes_per_s: Array  # bus bandwidth where a group is wider than that
+    domain_nodes: Array  # nodes that share one NVLink domain; 1 = none
+    step_s: Array  # latency of one step of a ring inside the node
+    base_s: Array  # fixed cost of a collective inside a node
+    net_bytes_per_s_per_node: Array  # bus bandwidth of large rings out of a node, one direction
+    net_step_s: Array  # latency of one step of a ring between nodes
+    net_tree_s: Array  # latency of one level of a tree between nodes, one way
+    net_base_s: Array  # fixed cost of a collective over several nodes
+
+
+def _no_links() -> LinkColumns:
+    """Links of a machine of one GPU: nothing is ever sent."""
+    one, zero = np.float64(1.0), np.float64(0.0)
+    names = LinkColumns.__dataclass_fields__
+    ones = {
+        "ring_bytes_per_s",
+        "beyond_bytes_per_s",
+        "net_bytes_per_s_per_node",
+        "span_ranks",
+        "domain_nodes",
+    }
+    return LinkColumns(**{name: np.asarray(one if name in ones else zero) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
 class MachineColumns:
     """GPU and links of each run. FLOPS are those of the precision that the run computes in."""
 
@@ -109,12 +147,13 @@ class MachineColumns:
     inter_link: Array
     inter_bytes_per_s_per_node: Array  # nan = as the link's row says
     host_memory_bytes: Array  # nan = unknown
-    pcie_bytes_per_s: Array
+    pcie_bytes_per_s: Array  # host to device, achieved
+    links: LinkColumns = field(default_factory=_no_links)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryColumns:
-    """Bytes per GPU on the fullest GPU. Parts add up to ``device``; without the last three to ``allocated``."""
+    """Bytes on the fullest GPU. Parts add up to ``device``; without the last three to ``allocated``."""
 
     parameters: Array
     gradients: Array

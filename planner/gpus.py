@@ -82,6 +82,7 @@ def _record(row: dict[str, str]) -> Gpu:
         pcie_gen=float(row["pcie_gen"]),
         pcie_lanes=int(row["pcie_lanes"]),
         ecc=row["ecc"] == "true",
+        pcie_peer=row["pcie_peer"] == "true",
         tdp_w=int(row["tdp_w"]),
         compute_capability=row["compute_capability"],
         source=row["source"],

@@ -246,6 +246,7 @@ class Gpu(Record):
     pcie_gen: float
     pcie_lanes: int
     ecc: bool
+    pcie_peer: bool
     tdp_w: int
     compute_capability: str
     source: str
