@@ -8,7 +8,7 @@ fastest (pipelines aside). Layouts decided that way count as tried: their verdic
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -20,50 +20,26 @@ from planner.grouping import Index, distinct, first_of, pairs
 from planner.layouts import RECOMPUTE, ROW, BatchRule, Scope
 from planner.links import is_slow, machine_columns, take_machines
 from planner.physics import Physics, communication_share, physics_of
+from planner.search_state import (
+    OK,
+    SLOW_LINK,
+    TIGHT,
+    TOO_BIG,
+    TOO_BIG_FOR_HOST,
+    TOO_BIG_TO_LOAD,
+    Found,
+    Picks,
+    State,
+)
 from planner.types import LayoutPins, ModelSpec, Shape, TrainingSpec
 
 Mask = NDArray[np.bool_]
 
 CHUNK_ROWS = 4096
+BATCH_SHAPES = 128  # of a large model, searched at once
 SLOW_LINK_SHARE = 0.5
 # Below so many parameters the model is split only where data parallelism alone finds nothing that is ok.
 SPLIT_FROM_PARAMS = 3e9
-OK, TIGHT, SLOW_LINK = 0, 1, 2
-NO_LAYOUT, TOO_BIG, TOO_BIG_TO_LOAD = 1, 2, 3
-
-
-@dataclass(frozen=True, slots=True)
-class Picks:
-    """The best layouts found: for each shape at most one of each grade."""
-
-    shape: Index
-    table: Array
-    grade: Index  # OK, TIGHT or SLOW_LINK
-    variant: Index  # 0 as asked, 1 with 8-bit optimizer states
-    preference: Index  # 0 = plain, 1 = changes numerics or waits for host memory
-    step_s: Array
-    tokens_per_step: Array
-
-
-@dataclass(frozen=True, slots=True)
-class Misses:
-    """Per shape: why nothing was found (0 = something was), and the layout that came nearest to fitting."""
-
-    why: Index
-    device_bytes: Array
-    table: Array
-    variant: Index
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a search found, and how many layouts of each family it decided."""
-
-    picks: Picks
-    misses: Misses
-    variants: tuple[TrainingSpec, ...]
-    num_layouts: int
-    by_family: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +90,15 @@ def search(
     if free_optimizer and training.optimizer == "adamw" and training.method in ("pretrain", "full"):
         trainings.append(training.model_copy(update={"optimizer": "adamw-8bit"}))
     physics = [physics_of(model, t) for t in trainings]
-    state = _State(len(shapes))
+    state = State(len(shapes))
     most = np.inf if allow_slow_link else SLOW_LINK_SHARE
     large = float(physics[0].model.params_total) >= SPLIT_FROM_PARAMS
     for variant, scope, preference, always in _passes(len(trainings), large, pins):
         todo = np.arange(len(shapes)) if always else state.without_ok()
         if len(todo):
             task = _Task(model, physics[variant], batch, pins, headroom, most, scope, variant, preference)
-            _run(task, shapes, todo, state)
+            for part in _portions(shapes, todo, BATCH_SHAPES if large else len(shapes)):
+                _run(task, shapes, part, state)
     return state.found(tuple(trainings))
 
 
@@ -136,55 +113,14 @@ def _passes(num_trainings: int, large: bool, pins: LayoutPins) -> Iterable[tuple
         yield 0, "offload", 2, False
 
 
-class _State:
-    """Collects picks and misses over the passes."""
-
-    def __init__(self, num_shapes: int) -> None:
-        self.num_shapes = num_shapes
-        self.picks: list[Picks] = []
-        self.has_ok = np.zeros(num_shapes, dtype=bool)
-        self.has_any = np.zeros(num_shapes, dtype=bool)
-        self.why = np.full(num_shapes, NO_LAYOUT)
-        self.least = np.full(num_shapes, np.inf)
-        self.nearest = np.zeros((len(ROW), num_shapes))
-        self.variant = np.zeros(num_shapes, dtype=np.int64)
-        self.families: dict[int, int] = {}
-
-    def without_ok(self) -> Index:
-        """Shapes for which no ok layout was found yet."""
-        return np.nonzero(~self.has_ok)[0]
-
-    def count(self, table: Array, times: int = 1) -> None:
-        """Count the layouts of a table by family."""
-        codes, numbers = np.unique(layouts.family_codes(table), return_counts=True)
-        for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
-            self.families[code] = self.families.get(code, 0) + number * times
-
-    def miss(self, shape: Index, device: Array, table: Array, why: Index, variant: int) -> None:
-        """Keep the layout nearest to fitting, for shapes where it is nearer than the one known."""
-        nearer = device < self.least[shape]
-        at = shape[nearer]
-        self.least[at], self.why[at] = device[nearer], why[nearer]
-        self.nearest[:, at], self.variant[at] = table[:, nearer], variant
-
-    def hit(self, picks: Picks) -> None:
-        """Keep picks of a pass."""
-        self.picks.append(picks)
-        self.has_ok[picks.shape[picks.grade == OK]] = True
-        self.has_any[picks.shape] = True
-
-    def found(self, variants: tuple[TrainingSpec, ...]) -> Found:
-        """Sum up."""
-        why = np.where(self.has_any, 0, self.why)
-        names: dict[str, int] = {}
-        for code, number in sorted(self.families.items()):
-            name = layouts.family_name(code)
-            names[name] = names.get(name, 0) + number
-        misses = Misses(why, self.least, self.nearest, self.variant)
-        return Found(_best(self.picks), misses, variants, sum(names.values()), names)
+def _portions(shapes: Sequence[Shape], todo: Index, size: int) -> Iterable[Index]:
+    """Cut into portions, machines of a kind together, so that a large space is never in memory at once."""
+    order = sorted(todo.tolist(), key=lambda i: (shapes[i].gpus_per_node, shapes[i].num_nodes, i))
+    for start in range(0, len(order), size):
+        yield np.array(order[start : start + size])
 
 
-def _run(task: _Task, shapes: Sequence[Shape], todo: Index, state: _State) -> None:
+def _run(task: _Task, shapes: Sequence[Shape], todo: Index, state: State) -> None:
     """One pass over the shapes ``todo``."""
     machines, machine_of = distinct([_memory_key(shapes[i]) for i in todo])
     representative = [shapes[todo[m]] for m in machines]
@@ -211,26 +147,35 @@ def _speed_key(shape: Shape) -> tuple[object, ...]:
 
 
 def _fitting(
-    task: _Task, machines: Sequence[Shape], columns: MachineColumns, of: Index, todo: Index, state: _State
+    task: _Task, machines: Sequence[Shape], columns: MachineColumns, of: Index, todo: Index, state: State
 ) -> _Rows:
     """Layouts that fit in memory, on each machine; those that do not are remembered as misses."""
     meshes, machine = _all_meshes(task, machines, state, np.bincount(of, minlength=len(machines)))
     smallest, source = layouts.smallest(meshes, task.batch, task.pins)
     peak = _memory(task.physics, smallest, columns, machine[source])
-    usable = np.atleast_1d(columns.usable_memory_bytes)[machine[source]]
-    fits = (peak.device <= usable) & (peak.load <= usable)
-    _remember_misses(task, smallest, machine[source], peak, usable, of, todo, state)
+    broken = _broken(peak, columns, machine[source])
+    _remember_misses(task, smallest, machine[source], peak, broken, of, todo, state)
+    fits = broken == 0
     table, origin = layouts.expand(
         meshes[:, source[fits]], task.batch, task.pins, task.model, task.physics.training_spec.seq_len
     )
     machine = machine[source[fits]][origin]
     peak = _memory(task.physics, table, columns, machine)
+    fits = _broken(peak, columns, machine) == 0
     usable = np.atleast_1d(columns.usable_memory_bytes)[machine]
-    fits = (peak.device <= usable) & (peak.load <= usable)
     high = np.array([_device_spread(task, shape) for shape in machines])[machine]
     ok = (peak.device * high <= usable) & (peak.reserved <= usable * (1.0 - task.headroom))
     alike = origin * len(RECOMPUTE) + table[ROW["recompute"]].astype(np.int64)
     return _Rows(table[:, fits], machine[fits], alike[fits], ok[fits])
+
+
+def _broken(peak: _Peak, columns: MachineColumns, machine: Index) -> Index:
+    """Which limit each layout breaks, 0 for none. Host memory that nobody states breaks nothing here."""
+    usable = np.atleast_1d(columns.usable_memory_bytes)[machine]
+    host = np.atleast_1d(columns.host_memory_bytes)[machine]
+    broken = np.where(peak.host > host, TOO_BIG_FOR_HOST, 0)
+    broken = np.where(peak.load > usable, TOO_BIG_TO_LOAD, broken)
+    return np.where(peak.device > usable, TOO_BIG, broken)
 
 
 def _device_spread(task: _Task, shape: Shape) -> float:
@@ -241,7 +186,7 @@ def _device_spread(task: _Task, shape: Shape) -> float:
 
 
 def _all_meshes(
-    task: _Task, machines: Sequence[Shape], state: _State, shapes_of_machine: Index
+    task: _Task, machines: Sequence[Shape], state: State, shapes_of_machine: Index
 ) -> tuple[Array, Index]:
     """Meshes of every machine in one table, with the machine of each; their layouts are counted."""
     groups: dict[tuple[int, int, bool], list[int]] = {}
@@ -275,19 +220,21 @@ class _Peak:
     device: Array
     reserved: Array
     load: Array
+    host: Array
 
 
 def _memory(physics: Physics, table: Array, machines: MachineColumns, machine: Index) -> _Peak:
     """Memory of each layout of a table on its machine, some thousand rows at a time."""
     n = table.shape[1]
-    peak = _Peak(np.empty(n), np.empty(n), np.empty(n))
+    peak = _Peak(np.empty(n), np.empty(n), np.empty(n), np.empty(n))
     for start in range(0, n, CHUNK_ROWS):
         part = slice(start, start + CHUNK_ROWS)
         layout = layouts.columns_of(table[:, part])
         found = memory.estimate(
             physics.model, physics.training, layout, take_machines(machines, machine[part])
         )
-        peak.device[part], peak.reserved[part], peak.load[part] = found.device, found.reserved, found.load
+        peak.device[part], peak.reserved[part] = found.device, found.reserved
+        peak.load[part], peak.host[part] = found.load, found.host
     return peak
 
 
@@ -296,22 +243,21 @@ def _remember_misses(
     table: Array,
     machine: Index,
     peak: _Peak,
-    usable: Array,
+    broken: Index,
     of: Index,
     todo: Index,
-    state: _State,
+    state: State,
 ) -> None:
     """For each shape the layout that needs least, with what it breaks."""
     need = np.maximum(peak.device, peak.load)
-    order = np.lexsort((need, machine))
+    order = np.lexsort((need, broken == TOO_BIG, machine))
     first = order[np.unique(machine[order], return_index=True)[1]]
     position = np.full(int(machine.max(initial=-1)) + 1, -1)
     position[machine[first]] = first
     known = of < len(position)
     row = np.where(known, position[np.where(known, of, 0)] if len(position) else -1, -1)
     has = row >= 0
-    why = np.where(peak.device > usable, TOO_BIG, np.where(peak.load > usable, TOO_BIG_TO_LOAD, NO_LAYOUT))
-    state.miss(todo[has], need[row[has]], table[:, row[has]], why[row[has]], task.variant)
+    state.miss(todo[has], need[row[has]], table[:, row[has]], broken[row[has]], task.variant)
 
 
 # ---------------------------------------------------------------------------------- speed
@@ -372,13 +318,3 @@ def _time(
         step_s[part], tokens[part] = found.step_s, found.tokens_per_step
         share[part] = communication_share(found)
     return step_s, tokens, share
-
-
-def _best(parts: Sequence[Picks]) -> Picks:
-    """Join the picks of all passes, one for each shape and grade: plain ones first, then the fastest."""
-    empty = np.empty(0, dtype=np.int64)
-    none = Picks(empty, np.empty((len(ROW), 0)), empty, empty, empty, np.empty(0), np.empty(0))
-    joined = [np.concatenate([getattr(p, f.name) for p in (none, *parts)], axis=-1) for f in fields(Picks)]
-    every = Picks(*joined)
-    best = first_of((every.shape, every.grade), (every.preference, every.step_s / every.tokens_per_step))
-    return Picks(*(getattr(every, f.name)[..., best] for f in fields(Picks)))

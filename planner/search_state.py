@@ -1,0 +1,109 @@
+"""What a search finds, collected over its passes: the best layouts of each shape, or what came nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from planner import layouts
+from planner.columns import Array
+from planner.grouping import Index, first_of
+from planner.layouts import ROW
+from planner.types import TrainingSpec
+
+OK, TIGHT, SLOW_LINK = 0, 1, 2
+NO_LAYOUT, TOO_BIG, TOO_BIG_TO_LOAD, TOO_BIG_FOR_HOST = 1, 2, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Picks:
+    """The best layouts found: for each shape at most one of each grade."""
+
+    shape: Index
+    table: Array
+    grade: Index  # OK, TIGHT or SLOW_LINK
+    variant: Index  # 0 as asked, 1 with 8-bit optimizer states
+    preference: Index  # 0 = plain, 1 = changes numerics or waits for host memory
+    step_s: Array
+    tokens_per_step: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Misses:
+    """Per shape: why nothing was found (0 = something was), and the layout that came nearest to fitting."""
+
+    why: Index
+    device_bytes: Array
+    table: Array
+    variant: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found, and how many layouts of each family it decided."""
+
+    picks: Picks
+    misses: Misses
+    variants: tuple[TrainingSpec, ...]
+    num_layouts: int
+    by_family: dict[str, int]
+
+
+class State:
+    """Collects picks and misses over the passes."""
+
+    def __init__(self, num_shapes: int) -> None:
+        self.num_shapes = num_shapes
+        self.picks: list[Picks] = []
+        self.has_ok = np.zeros(num_shapes, dtype=bool)
+        self.has_any = np.zeros(num_shapes, dtype=bool)
+        self.why = np.full(num_shapes, NO_LAYOUT)
+        self.least = np.full(num_shapes, np.inf)
+        self.nearest = np.zeros((len(ROW), num_shapes))
+        self.variant = np.zeros(num_shapes, dtype=np.int64)
+        self.families: dict[int, int] = {}
+
+    def without_ok(self) -> Index:
+        """Shapes for which no ok layout was found yet."""
+        return np.nonzero(~self.has_ok)[0]
+
+    def count(self, table: Array, times: int = 1) -> None:
+        """Count the layouts of a table by family."""
+        codes, numbers = np.unique(layouts.family_codes(table), return_counts=True)
+        for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
+            self.families[code] = self.families.get(code, 0) + number * times
+
+    def miss(self, shape: Index, device: Array, table: Array, why: Index, variant: int) -> None:
+        """Keep the layout nearest to fitting, for shapes where it is nearer than the one known."""
+        nearer = device < self.least[shape]
+        at = shape[nearer]
+        self.least[at], self.why[at] = device[nearer], why[nearer]
+        self.nearest[:, at], self.variant[at] = table[:, nearer], variant
+
+    def hit(self, picks: Picks) -> None:
+        """Keep picks of a pass."""
+        self.picks.append(picks)
+        self.has_ok[picks.shape[picks.grade == OK]] = True
+        self.has_any[picks.shape] = True
+
+    def found(self, variants: tuple[TrainingSpec, ...]) -> Found:
+        """Sum up."""
+        why = np.where(self.has_any, 0, self.why)
+        names: dict[str, int] = {}
+        for code, number in sorted(self.families.items()):
+            name = layouts.family_name(code)
+            names[name] = names.get(name, 0) + number
+        misses = Misses(why, self.least, self.nearest, self.variant)
+        return Found(_best(self.picks), misses, variants, sum(names.values()), names)
+
+
+def _best(parts: Sequence[Picks]) -> Picks:
+    """Join the picks of all passes, one for each shape and grade: plain ones first, then the fastest."""
+    empty = np.empty(0, dtype=np.int64)
+    none = Picks(empty, np.empty((len(ROW), 0)), empty, empty, empty, np.empty(0), np.empty(0))
+    joined = [np.concatenate([getattr(p, f.name) for p in (none, *parts)], axis=-1) for f in fields(Picks)]
+    every = Picks(*joined)
+    best = first_of((every.shape, every.grade), (every.preference, every.step_s / every.tokens_per_step))
+    return Picks(*(getattr(every, f.name)[..., best] for f in fields(Picks)))
