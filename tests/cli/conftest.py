@@ -258,3 +258,8 @@ def nothing_fits() -> Suggestion:
 def estimate() -> Estimate:
     first = choices()[1]
     return Estimate(run=first.run, memory=first.memory, speed=first.speed, warnings=("no price",))
+
+
+@pytest.fixture
+def candidates() -> tuple[Candidate, ...]:
+    return choices()

@@ -1,0 +1,205 @@
+"""``plan``: the Typer app and its exit codes. Nothing heavy is imported before a command runs.
+
+Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 nothing fits, 130 interrupted. The answer goes to
+stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as o
+from planner.errors import UserError
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    name="plan",
+    help="Which GPUs, how many, laid out how, for how long, at what cost: and will it really fit?",
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code. Every error of the user is one message and a hint."""
+    try:
+        code = app(list(arguments) or ["--help"], prog_name="plan", standalone_mode=False)
+        sys.stdout.flush()
+    except UserError as error:
+        return _complain(str(error), error.hint)
+    except typer.TyperException as error:
+        return _complain(error.format_message(), _help_of(arguments))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
+        return 0
+    return code if isinstance(code, int) else 0
+
+
+def _complain(message: str, hint: str) -> int:
+    """Say what happened, and what to do, on stderr."""
+    said = " ".join(message.split())
+    sys.stderr.write(f"error: {said}\n")
+    if hint:
+        sys.stderr.write(f"\nhint: {' '.join(hint.split())}\n")
+    return BAD_INPUT
+
+
+def _help_of(arguments: Sequence[str]) -> str:
+    """Name the help page that knows the options of this command line."""
+    known = {c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands}
+    named = [a for a in arguments[:1] if a in known]
+    return " ".join(["plan", *named, "--help"])
+
+
+def _command(module: str, context: typer.Context) -> None:
+    """Import the module of a command and run it with the options."""
+    code = importlib.import_module(f"planner.cli.{module}").run(context.params)
+    raise typer.Exit(code)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(installed("plan"))
+        raise typer.Exit
+
+
+@app.command()
+def suggest(
+    context: typer.Context,
+    params: o.Params = None,
+    model: o.Model = None,
+    spec: o.Spec = None,
+    tokens: o.Tokens = None,
+    seq_len: o.SeqLen = None,
+    global_batch: o.GlobalBatch = None,
+    method: o.Method = None,
+    precision: o.Precision = None,
+    optimizer: o.Optimizer = None,
+    framework: o.Framework = None,
+    loss: o.Loss = None,
+    lora_rank: o.LoraRank = None,
+    lora_targets: o.LoraTargets = None,
+    lora_dropout: o.LoraDropout = None,
+    quant: o.Quant = None,
+    budget: o.Budget = None,
+    deadline: o.Deadline = None,
+    gpu: o.Gpus = None,
+    provider: o.Providers = None,
+    region: o.Regions = None,
+    excluded: o.Excluded = None,
+    market: o.Market = None,
+    spot: o.Spot = False,
+    max_gpus: o.MaxGpus = None,
+    stage: o.Stage = None,
+    headroom: o.Headroom = None,
+    allow_slow_link: o.SlowLink = False,
+    micro_batch: o.MicroBatch = None,
+    grad_accum: o.GradAccum = None,
+    recompute: o.Recompute = None,
+    zero: o.Zero = None,
+    shard_group: o.ShardGroup = None,
+    dp: o.Dp = None,
+    tp: o.Tp = None,
+    pp: o.Pp = None,
+    cp: o.Cp = None,
+    ep: o.Ep = None,
+    etp: o.Etp = None,
+    interleave: o.Interleave = None,
+    sequence_parallel: o.SequenceParallel = None,
+    offload: o.Offload = None,
+    sort: o.Sort = None,
+    top: o.Top = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    out: o.Out = None,
+) -> None:
+    """Rank GPUs, counts and layouts that train a model within a budget."""
+    _command("suggest", context)
+
+
+@app.command()
+def estimate(
+    context: typer.Context,
+    plan_id: o.PlanId = None,
+    runs: o.Runs = None,
+    params: o.Params = None,
+    model: o.Model = None,
+    spec: o.Spec = None,
+    gpu: o.OneGpu = None,
+    gpus: o.NumGpus = None,
+    gpus_per_node: o.GpusPerNode = None,
+    interconnect: o.Link = None,
+    tokens: o.Tokens = None,
+    seq_len: o.SeqLen = None,
+    global_batch: o.GlobalBatch = None,
+    method: o.Method = None,
+    precision: o.Precision = None,
+    optimizer: o.Optimizer = None,
+    framework: o.Framework = None,
+    loss: o.Loss = None,
+    lora_rank: o.LoraRank = None,
+    lora_targets: o.LoraTargets = None,
+    lora_dropout: o.LoraDropout = None,
+    quant: o.Quant = None,
+    headroom: o.Headroom = None,
+    micro_batch: o.MicroBatch = None,
+    grad_accum: o.GradAccum = None,
+    recompute: o.Recompute = None,
+    zero: o.Zero = None,
+    shard_group: o.ShardGroup = None,
+    dp: o.Dp = None,
+    tp: o.Tp = None,
+    pp: o.Pp = None,
+    cp: o.Cp = None,
+    ep: o.Ep = None,
+    etp: o.Etp = None,
+    interleave: o.Interleave = None,
+    sequence_parallel: o.SequenceParallel = None,
+    offload: o.Offload = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Show where memory and time go, for a plan, for one run, or for a file of runs."""
+    _command("estimate", context)
+
+
+@app.command()
+def gpus(
+    context: typer.Context, names: o.GpuNames = None, json: o.Json = False, quiet: o.Quiet = False
+) -> None:
+    """List GPUs: class, memory, bandwidth, dense FLOPS, link, ECC, cheapest offer."""
+    _command("gpu_table", context)
+
+
+@app.command("ls")
+def list_plans(
+    context: typer.Context, plans: o.ListPlans = False, json: o.Json = False, quiet: o.Quiet = False
+) -> None:
+    """List what was saved."""
+    _command("plans", context)
+
+
+@app.command("rm")
+def remove_plans(context: typer.Context, ids: o.PlanIds, quiet: o.Quiet = False) -> None:
+    """Delete saved plans."""
+    _command("plans_rm", context)

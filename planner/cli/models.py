@@ -1,0 +1,130 @@
+"""The model that the user names: a count of parameters, a preset, a Hugging Face config, or a YAML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from planner import units
+from planner.errors import UserError
+from planner.huggingface import from_config
+from planner.model import check_model
+from planner.model_count import count_params
+from planner.model_presets import find_preset, preset
+from planner.model_shapes import shape_for
+from planner.records import build, check_keys
+from planner.types import ModelSpec, Record, TrainingSpec
+
+
+class SpecFile(Record):
+    """What a ``--spec`` file says: fields of the model, and of the training."""
+
+    path: str = ""
+    model: Mapping[str, object] = {}
+    training: Mapping[str, object] = {}
+
+
+def read_model(params: str | None, name: str | None, file: SpecFile) -> ModelSpec:
+    """Build the model from exactly one of its three ways. Raises ``UserError`` otherwise."""
+    given = [
+        flag for flag, value in (("--params", params), ("--model", name), ("--spec", file.model)) if value
+    ]
+    if len(given) > 1:
+        raise UserError(f"{' and '.join(given)} both say what the model is", f"keep {given[0]} only")
+    if params is not None:
+        return shape_for(units.parse_count(params, "--params", low=1e6, high=1e12))
+    if name is not None:
+        return _named(name)
+    if file.model:
+        return _from_fields(file)
+    raise UserError("say which model: --params, --model or --spec", "plan suggest --params 1B")
+
+
+def read_spec(path: str) -> SpecFile:
+    """Read a YAML file: a mapping of model fields, or ``model:`` and ``training:`` mappings."""
+    import yaml  # only where a file is read
+
+    text = read_text(path, "--spec")
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(
+            f"--spec {path}: not YAML ({_first_line(error)})", "see README, 'Model specs'"
+        ) from None
+    if not isinstance(content, dict) or not content:
+        raise UserError(f"--spec {path}: not a mapping of fields", "num_layers: 16, hidden_size: 2048, …")
+    if not {"model", "training"} & content.keys():
+        return SpecFile(path=path, model=content)
+    check_keys(content, ("model", "training"), f"--spec {path}")
+    parts = {key: content.get(key) or {} for key in ("model", "training")}
+    for key, value in parts.items():
+        if not isinstance(value, dict):
+            raise UserError(f"--spec {path}: {key} is not a mapping of fields", f"{key}: {{…}}")
+    check_keys(parts["training"], TrainingSpec.model_fields, f"--spec {path}, training")
+    return SpecFile(path=path, model=parts["model"], training=parts["training"])
+
+
+def read_text(path: str, option: str) -> str:
+    """Read a text file of the user. Raises ``UserError`` where that fails."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{option}: no such file: {path}", "check the path") from None
+    except IsADirectoryError:
+        raise UserError(f"{option}: {path} is a directory", "name a file in it") from None
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a NUL in the path
+        raise UserError(
+            f"{option}: cannot read {path!r:.200} ({_first_line(error)})", "check the file"
+        ) from None
+
+
+def _named(name: str) -> ModelSpec:
+    """Read a path where one exists or is meant, else find a preset."""
+    is_path = name.startswith((".", "/", "~")) or name.endswith(".json")
+    found = None if is_path else find_preset(name)
+    if found is not None:
+        return found
+    path = Path(name.replace("\0", "?")).expanduser()
+    if path.is_dir() and not (path / "config.json").exists():
+        raise UserError(f"--model: {name} is a directory without config.json", "--model DIR/config.json")
+    if is_path or path.exists():
+        file = path / "config.json" if path.is_dir() else path
+        return from_config(read_text(str(file), "--model"), str(file))
+    return preset(name)
+
+
+def _from_fields(file: SpecFile) -> ModelSpec:
+    """Fields of a spec file, over a preset or over the shape of a parameter count where it names one."""
+    fields = dict(file.model)
+    what = f"--spec {file.path}"
+    base = _base(fields, what)
+    hidden, heads = (
+        fields.get("hidden_size", base.get("hidden_size")),
+        fields.get("num_heads", base.get("num_heads")),
+    )
+    filled = {"name": Path(file.path).stem, **base, **fields}
+    if isinstance(heads, int) and heads > 0:
+        filled.setdefault("num_kv_heads", heads)
+        if isinstance(hidden, int) and hidden % heads == 0:
+            filled.setdefault("head_dim", hidden // heads)
+    spec = build(ModelSpec, filled, what)
+
+    check_model(spec)
+    count_params(spec)
+    return spec
+
+
+def _base(fields: dict[str, object], what: str) -> Mapping[str, object]:
+    """Take ``params`` or ``preset`` out of the fields, and return the fields that it stands for."""
+    params, name = fields.pop("params", None), fields.pop("preset", None)
+    if params is not None and name is not None:
+        raise UserError(f"{what}: params and preset both say what the model is", "keep one of them")
+    if params is not None:
+        return shape_for(units.parse_count(str(params), f"{what}: params", 1e6, 1e12)).model_dump(
+            exclude={"name"}
+        )
+    return {} if name is None else _named(str(name)).model_dump(exclude={"name"})
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:120] if str(error) else type(error).__name__

@@ -1,0 +1,177 @@
+"""Every option of the command line, once: its flag, what it takes, and what it means.
+
+All take text (or are flags): ``request`` parses it, so that every error has one form.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Text = str | None
+
+# the model
+Params = Annotated[
+    Text,
+    typer.Option("--params", metavar="1B", help="Parameters, 1M to 1T; a documented rule gives the shape."),
+]
+Model = Annotated[
+    Text, typer.Option("--model", metavar="NAME|DIR|FILE", help="A preset, or a Hugging Face config.json.")
+]
+Spec = Annotated[
+    Text,
+    typer.Option("--spec", metavar="FILE", help="YAML with the model's fields, and 'training:' if wanted."),
+]
+
+# what is asked of the training
+Tokens = Annotated[
+    Text,
+    typer.Option(
+        "--tokens", metavar="20B", help="Tokens to train on. Pretraining: 20 per parameter by default."
+    ),
+]
+SeqLen = Annotated[
+    Text,
+    typer.Option(
+        "--seq-len", metavar="2048", help="Tokens in a sequence (2048, or less if the model's limit is)."
+    ),
+]
+GlobalBatch = Annotated[
+    Text,
+    typer.Option("--global-batch", metavar="262k", help="Tokens in a global batch; by rule if not given."),
+]
+Method = Annotated[
+    Text, typer.Option("--method", metavar="NAME", help="pretrain (default), full, lora or qlora.")
+]
+Precision = Annotated[
+    Text,
+    typer.Option("--precision", metavar="NAME", help="bf16 (default), fp32, tf32, bf16-pure, fp16 or fp8."),
+]
+Optimizer = Annotated[
+    Text,
+    typer.Option(
+        "--optimizer",
+        metavar="NAME",
+        help="adamw (default), adamw-8bit, adamw-paged, adamw-paged-8bit, adafactor, sgd, lion or muon.",
+    ),
+]
+Framework = Annotated[
+    Text,
+    typer.Option(
+        "--framework", metavar="NAME", help="Whose defaults to take, such as torchtitan or megatron."
+    ),
+]
+Loss = Annotated[
+    Text, typer.Option("--loss", metavar="NAME", help="plain, compiled, chunked, fused or fused-linear.")
+]
+LoraRank = Annotated[Text, typer.Option("--lora-rank", metavar="16", help="Rank of the adapters.")]
+LoraTargets = Annotated[
+    Text,
+    typer.Option(
+        "--lora-targets", metavar="LIST", help="all-linear (default), or some of q,k,v,o,gate,up,down."
+    ),
+]
+LoraDropout = Annotated[Text, typer.Option("--lora-dropout", metavar="0.05", help="Dropout of the adapters.")]
+Quant = Annotated[
+    Text, typer.Option("--quant", metavar="NAME", help="Frozen base of qlora: nf4 (default), nf4-dq or gptq.")
+]
+
+# what bounds the search
+Budget = Annotated[
+    Text, typer.Option("--budget", metavar="USD", help="Most the whole run may cost, such as $200.")
+]
+Deadline = Annotated[
+    Text, typer.Option("--deadline", metavar="48h", help="Longest the run may take: 48h, 2d.")
+]
+Gpus = Annotated[
+    list[str] | None,
+    typer.Option("--gpu", metavar="NAME", help="Only these GPUs; repeat, or separate by commas."),
+]
+Providers = Annotated[
+    list[str] | None, typer.Option("--provider", metavar="NAME", help="Only these providers.")
+]
+Regions = Annotated[list[str] | None, typer.Option("--region", metavar="NAME", help="Only these regions.")]
+Excluded = Annotated[
+    list[str] | None,
+    typer.Option("--not", metavar="PROVIDER:TYPE", help="Leave this offer, or this provider, out."),
+]
+Market = Annotated[Text, typer.Option("--market", metavar="NAME", help="any (default), on-demand or spot.")]
+Spot = Annotated[bool, typer.Option("--spot", help="The same as --market spot.")]
+MaxGpus = Annotated[Text, typer.Option("--max-gpus", metavar="64", help="Most GPUs of one run.")]
+Stage = Annotated[
+    Text,
+    typer.Option(
+        "--stage",
+        metavar="NAME",
+        help="experiment (default), or production: no spot without checkpoints, ECC for runs over a day.",
+    ),
+]
+Headroom = Annotated[
+    Text,
+    typer.Option("--headroom", metavar="0.2", help="Share of GPU memory that an 'ok' choice leaves free."),
+]
+SlowLink = Annotated[bool, typer.Option("--allow-slow-link", help="Also layouts that wait for a slow link.")]
+
+# a layout that is pinned
+MicroBatch = Annotated[
+    Text, typer.Option("--micro-batch", "--mbs", metavar="N", help="Sequences per GPU and micro-batch.")
+]
+GradAccum = Annotated[
+    Text, typer.Option("--grad-accum", "--acc", metavar="N", help="Micro-batches per step.")
+]
+Recompute = Annotated[Text, typer.Option("--recompute", metavar="NAME", help="none, selective or full.")]
+Zero = Annotated[Text, typer.Option("--zero", metavar="STAGE", help="0 (DDP), 1, 2 or 3 (FSDP).")]
+ShardGroup = Annotated[
+    Text, typer.Option("--shard-group", metavar="N", help="Ranks that ZeRO shards over (hybrid).")
+]
+Dp = Annotated[Text, typer.Option("--dp", metavar="N", help="Data-parallel degree.")]
+Tp = Annotated[Text, typer.Option("--tp", metavar="N", help="Tensor-parallel degree.")]
+Pp = Annotated[Text, typer.Option("--pp", metavar="N", help="Pipeline stages.")]
+Cp = Annotated[Text, typer.Option("--cp", metavar="N", help="Context-parallel degree.")]
+Ep = Annotated[Text, typer.Option("--ep", metavar="N", help="Expert-parallel degree.")]
+Etp = Annotated[Text, typer.Option("--etp", metavar="N", help="Tensor-parallel degree of the experts.")]
+Interleave = Annotated[
+    Text, typer.Option("--interleave", metavar="N", help="Model chunks on a pipeline stage.")
+]
+SequenceParallel = Annotated[
+    bool | None,
+    typer.Option(
+        "--sequence-parallel/--no-sequence-parallel", help="Split norms over tensor-parallel ranks."
+    ),
+]
+Offload = Annotated[
+    Text, typer.Option("--offload", metavar="NAME", help="none, optimizer, params+optimizer or activations.")
+]
+
+# the answer
+Sort = Annotated[Text, typer.Option("--sort", metavar="KEY", help="cost (default) or time.")]
+Top = Annotated[Text, typer.Option("--top", metavar="N", help="How many choices to show.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Ids only.")]
+Out = Annotated[Text, typer.Option("--out", metavar="FILE", help="Write the best choice as YAML.")]
+
+# estimate
+PlanId = Annotated[
+    Text,
+    typer.Argument(
+        metavar="[ID]", help="A row of the last suggest, or the id of a saved plan.", show_default=False
+    ),
+]
+Runs = Annotated[
+    Text,
+    typer.Option("--runs", metavar="FILE", help="Run descriptions, one JSON object a line; - reads stdin."),
+]
+OneGpu = Annotated[Text, typer.Option("--gpu", metavar="NAME", help="The GPU to run on.")]
+NumGpus = Annotated[Text, typer.Option("--gpus", metavar="N", help="How many GPUs (1).")]
+GpusPerNode = Annotated[
+    Text, typer.Option("--gpus-per-node", metavar="N", help="GPUs in a machine (at most 8).")
+]
+Link = Annotated[
+    Text, typer.Option("--interconnect", metavar="WORDS", help="Links, such as 'NVLink + 8x400Gb IB'.")
+]
+ListPlans = Annotated[bool, typer.Option("--plans", help="List saved plans.")]
+PlanIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, or beginnings of ids.")]
+GpuNames = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these GPUs.", show_default=False)
+]

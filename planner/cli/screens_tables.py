@@ -1,0 +1,90 @@
+"""The plain tables: ``plan gpus`` and ``plan ls --plans``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from planner import units
+from planner.cli import describe, text
+from planner.cli.text import Column, Terminal
+from planner.types import Gpu, Offer, Plan
+
+
+def gpus(rows: Sequence[Gpu], cheapest: Mapping[str, Offer], now: datetime, term: Terminal) -> str:
+    """Draw the table of GPUs with the cheapest offer of each."""
+    columns = [
+        Column("GPU"),
+        Column("CLASS"),
+        Column("GiB", right=True),
+        Column("GB/s", right=True),
+        Column("FP32", right=True),
+        Column("BF16", right=True),
+        Column("FP8", right=True),
+        *([Column("LINK", 9), Column("ECC")] if term.wide else []),
+        Column("USD/GPU/h", right=True),
+        *([Column("CHEAPEST", 12)] if term.wide else []),
+        Column("AGE"),
+    ]
+    body = [_gpu_cells(g, cheapest.get(g.id), now, term) for g in rows]
+    lines = text.table(columns, body, term.width)
+    foot = (
+        "GiB as torch reports it (~: estimated). FP32, BF16, FP8: dense TFLOPS with fp32 accumulation; "
+        "– where it has none. USD/GPU/h: the cheapest offer in the catalog, any market."
+    )
+    return "\n".join([*lines, "", *text.paragraph(foot, term)])
+
+
+def _gpu_cells(gpu: Gpu, offer: Offer | None, now: datetime, term: Terminal) -> list[str]:
+    estimated = "~" if gpu.usable_memory_basis == "estimated" else ""
+    cells = [
+        gpu.id,
+        gpu.gpu_class,
+        estimated + units.gib_number(gpu.usable_memory_bytes),
+        units.whole(gpu.memory_bandwidth_bytes_per_s / 1e9),
+        units.tflops(gpu.fp32_flops_per_s),
+        units.tflops(gpu.bf16_flops_per_s),
+        units.tflops(gpu.fp8_flops_per_s),
+    ]
+    cells += [gpu.link_kind, "yes" if gpu.ecc else "no"] if term.wide else []
+    return cells + _price_cells(offer, now, term)
+
+
+def _price_cells(offer: Offer | None, now: datetime, term: Terminal) -> list[str]:
+    if offer is None or offer.usd_per_hour is None:
+        return ["unknown", *(["no offer"] if term.wide else []), "–"]
+    seen = offer.price_seen
+    old = units.age(None if seen is None else (now - seen).total_seconds())
+    price = f"{offer.usd_per_hour / offer.gpus_per_node:.2f}"
+    return [price, *([f"{offer.provider}, {offer.market}"] if term.wide else []), old]
+
+
+def plans(rows: Sequence[Plan], now: datetime, term: Terminal) -> str:
+    """Draw the saved plans, newest first."""
+    if not rows:
+        return "No plans saved."
+    columns = [
+        Column("PLAN"),
+        Column("SAVED"),
+        Column("VERDICT"),
+        Column("MODEL"),
+        Column("GPUS", 15),
+        Column("OFFER", 18),
+        Column("TIME", 14),
+        Column("COST USD"),
+    ]
+    return "\n".join(text.table(columns, [_plan_cells(p, now) for p in rows], term.width))
+
+
+def _plan_cells(plan: Plan, now: datetime) -> list[str]:
+    c = plan.candidate
+    return [
+        plan.id,
+        f"{units.age((now - plan.created).total_seconds())} ago",
+        c.verdict,
+        units.count(describe.num_params(c.run.model)),
+        describe.gpus(c.run),
+        describe.offer(c),
+        units.hours_band(c.hours),
+        units.usd_band(c.cost_usd, sign="" if c.cost_is_complete else "≥ "),
+    ]

@@ -1,0 +1,154 @@
+"""Plans on disk: one JSON file each, named by a hash of its content, in the user's data directory.
+
+``PLAN_DATA_DIR`` puts them elsewhere. Files are written whole or not at all. A file that cannot be read is
+set aside with a warning, never a reason to stop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from planner.errors import UserError, did_you_mean
+from planner.types import Candidate, Plan
+
+_ID_LENGTH = 8
+_LAST = "last_suggest.json"
+_LONGEST_ROW = 3
+
+
+def data_dir() -> Path:
+    """Directory of the user's data."""
+    told = os.environ.get("PLAN_DATA_DIR")
+    if told:
+        return Path(told)
+    from platformdirs import user_data_dir  # only where nothing was told
+
+    return Path(user_data_dir("plan"))
+
+
+def plan_id(candidate: Candidate) -> str:
+    """Hash of what the candidate is; its row in the table and the id it came with do not count."""
+    content = candidate.model_dump_json(exclude={"id": True, "rank": True, "run": {"id"}})
+    return f"p-{hashlib.sha256(content.encode()).hexdigest()[:_ID_LENGTH]}"
+
+
+def save_shown(candidates: Iterable[Candidate], command: str, now: datetime) -> list[Plan]:
+    """Save what a suggest showed, and which row each plan was. A plan that is there already is kept."""
+    plans = [Plan(id=c.id, created=now, command=command, candidate=c) for c in candidates]
+    try:
+        for plan in plans:
+            if not _path(plan.id).exists():
+                _write(_path(plan.id), plan.model_dump_json())
+        _write(data_dir() / _LAST, json.dumps({str(p.candidate.rank): p.id for p in plans}))
+    except OSError as error:
+        _warn(f"plans not saved: {error}")
+    return plans
+
+
+def find(name: str) -> Plan:
+    """Return the plan that ``name`` means: a row of the last suggest, an id, or the beginning of one id."""
+    full = _full_id(name)
+    plan = _read(_path(full))
+    if plan is None:
+        raise UserError(f"plan {full} is gone or cannot be read", "plan ls --plans")
+    return plan
+
+
+def all_plans() -> list[Plan]:
+    """All saved plans, newest first."""
+    found = [plan for path in _files() if (plan := _read(path)) is not None]
+    return sorted(found, key=lambda p: (p.created, p.id), reverse=True)
+
+
+def remove(name: str) -> str:
+    """Delete a plan; returns its id."""
+    full = _full_id(name)
+    try:
+        _path(full).unlink()
+    except FileNotFoundError:
+        raise UserError(f"plan {full} is gone already", "plan ls --plans") from None
+    return full
+
+
+def saved_ids() -> list[str]:
+    """Ids of all saved plans, without reading them."""
+    return sorted(path.stem for path in _files())
+
+
+def _files() -> list[Path]:
+    return sorted((data_dir() / "plans").glob("p-*.json"))
+
+
+def _path(full_id: str) -> Path:
+    return data_dir() / "plans" / f"{full_id}.json"
+
+
+def _full_id(name: str) -> str:
+    """Id that a row number, an id or the beginning of one stands for."""
+    is_row = name.isascii() and name.isdecimal() and len(name) <= _LONGEST_ROW
+    return _row_id(name) if is_row else _by_prefix(name)
+
+
+def _row_id(row: str) -> str:
+    """Id of a row of the last suggest."""
+    try:
+        rows = json.loads((data_dir() / _LAST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"row {row}: nothing was suggested yet", "plan suggest --params 1B --budget 200"
+        ) from None
+    except (OSError, ValueError):
+        raise UserError(f"row {row}: the last suggest cannot be read", "plan ls --plans") from None
+    if not isinstance(rows, dict) or not isinstance(rows.get(str(int(row))), str):
+        shown = ", ".join(rows) if isinstance(rows, dict) else ""
+        raise UserError(f"row {row}: the last suggest showed rows {shown or 'none'}", "plan ls --plans")
+    return str(rows[str(int(row))])
+
+
+def _by_prefix(name: str) -> str:
+    """Find the one id that begins with ``name``, with or without its ``p-``."""
+    wanted = name.strip().lower()
+    known = saved_ids()
+    found = (
+        [i for i in known if i.startswith((wanted, f"p-{wanted}"))] if wanted not in ("", "p", "p-") else []
+    )
+    if len(found) > 1 and wanted not in (*found, *(i.removeprefix("p-") for i in found)):
+        raise UserError(
+            f"plan {name!r:.60} can mean several: {', '.join(found)}", f"plan estimate {found[0]}"
+        )
+    if not found:
+        raise UserError(f"no plan {name!r:.60}{did_you_mean(wanted, known)}", "plan ls --plans")
+    return found[0]
+
+
+def _read(path: Path) -> Plan | None:
+    """Read a plan; one that cannot be read is renamed to ``….corrupt`` with a warning."""
+    try:
+        return Plan.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValidationError, UnicodeDecodeError):
+        aside = path.with_suffix(".corrupt")
+        os.replace(path, aside)
+        _warn(f"{path.name} cannot be read; set aside as {aside.name}")
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"warning: {text}\n")

@@ -1,0 +1,121 @@
+"""``plan suggest``: options to offers, the search, the plans saved, the screen drawn."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from planner import api
+from planner.cli import screens_suggest, store, text
+from planner.cli.request import Options, Request, goal, request, top, words
+from planner.errors import UserError, did_you_mean
+from planner.types import Goal, Offer, Plan, SkippedProvider, Suggestion
+from providers import registry
+
+NOTHING_FITS = 3
+DEFAULT_TOP = 5
+
+
+def run(options: Options) -> int:
+    """Answer one ``plan suggest``; returns 3 where nothing fits."""
+    asked, bounds = request(options), goal(options)
+    shown = top(options) or DEFAULT_TOP
+    offers, skipped = offers_for(bounds, words(options["excluded"], "--not"))
+    now = datetime.now(UTC)
+    answer = _answer(asked, bounds, offers, skipped, shown)
+    plans = store.save_shown(answer.candidates, command_line(), now)
+    _print(answer, options, now)
+    fits = any(c.verdict != "over" for c in answer.candidates)
+    if options["out"]:
+        _write_plan(plans[0] if fits else None, options["out"])
+    return 0 if fits else NOTHING_FITS
+
+
+def offers_for(
+    bounds: Goal, excluded: Sequence[str]
+) -> tuple[tuple[Offer, ...], tuple[SkippedProvider, ...]]:
+    """Offers of the catalog without those that were excluded. Raises ``UserError`` for unknown names."""
+    known = registry.provider_names()
+    _check(bounds.providers, known, "--provider")
+    _check(bounds.regions, registry.region_names() if bounds.regions else (), "--region")
+    found = registry.offers()
+    return without(found.offers, excluded), found.skipped
+
+
+def without(offers: Sequence[Offer], excluded: Sequence[str]) -> tuple[Offer, ...]:
+    """Leave out what ``PROVIDER`` or ``PROVIDER:TYPE`` names."""
+    kept = tuple(offers)
+    for name in excluded:
+        provider, _, instance = name.lower().partition(":")
+        _check([provider], {o.provider for o in offers}, "--not")
+        types = {o.instance_type for o in offers if o.provider.lower() == provider}
+        if instance:
+            _check([instance], types, f"--not {provider}:")
+        kept = tuple(
+            o
+            for o in kept
+            if o.provider.lower() != provider or (instance and o.instance_type.lower() != instance)
+        )
+    return kept
+
+
+def command_line() -> str:
+    """Write the command as it was typed, to paste."""
+    return shlex.join(["plan", *sys.argv[1:]])
+
+
+def _answer(
+    asked: Request,
+    bounds: Goal,
+    offers: Sequence[Offer],
+    skipped: Sequence[SkippedProvider],
+    shown: int,
+) -> Suggestion:
+    """Search; the defaults that were taken here stand first among the assumptions."""
+    found = api.suggest(
+        asked.model, asked.training, bounds, offers, pins=asked.pins, top=shown, skipped=tuple(skipped)
+    )
+    candidates = tuple(c.model_copy(update={"id": store.plan_id(c)}) for c in found.candidates[:shown])
+    assumptions = (*asked.defaults, *found.assumptions)
+    return found.model_copy(update={"candidates": candidates, "assumptions": assumptions})
+
+
+def _print(answer: Suggestion, options: Options, now: datetime) -> None:
+    if options["json"]:
+        from planner.cli.json_output import suggest_document
+
+        typer.echo(suggest_document(answer).model_dump_json())
+    elif options["quiet"]:
+        for c in answer.candidates:
+            typer.echo(c.id)
+    else:
+        typer.echo(screens_suggest.suggestion(answer, now, text.terminal()))
+
+
+def _write_plan(plan: Plan | None, path: str) -> None:
+    """Write the best choice as YAML; nothing where nothing fits."""
+    import yaml
+
+    if plan is None:
+        sys.stderr.write(f"warning: nothing fits, {path} not written\n")
+        return
+    content = yaml.safe_dump(plan.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    try:
+        Path(path).write_text(content, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"--out: cannot write {path!r:.200} ({error})", "--out plan.yaml") from None
+
+
+def _check(names: Sequence[str], known: Sequence[str] | set[str], option: str) -> None:
+    """Raise ``UserError`` for the first name that is not known, in any case."""
+    lower = {k.lower() for k in known}
+    for name in names:
+        if name.lower() not in lower:
+            near = did_you_mean(name, known)
+            few = ", ".join(sorted(known)[:12])
+            raise UserError(f"{option}: unknown name {name!r:.60}{near}", f"known: {few}")
