@@ -1,10 +1,11 @@
 """How much of its peak a GPU reaches: curves distilled from published micro-benchmarks.
 
-A matrix multiply takes ``latency + FLOPs / rate + operand bytes / operand bandwidth``: launch and ramp-up, the rate that
-large shapes reach, and the traffic of its operands through caches and HBM, which is what makes small and thin shapes
-slow (a smooth roofline). The constants stand in ``data/efficiency_gemm.csv`` for each measured GPU and precision. A GPU
-without rows takes its own other 16-bit rate, else the median share of peak of its architecture and class, else
-of its architecture: ``basis`` says so ("assumed").
+A matrix multiply takes ``latency + FLOPs / rate + operand bytes / operand bandwidth``: launch and ramp-
+up, the rate that large shapes reach, and the traffic of its operands through caches and HBM, which is
+what makes small and thin shapes slow (a smooth roofline). The constants stand in
+``data/efficiency_gemm.csv`` for each measured GPU and precision. A GPU without rows takes its own other
+16-bit rate, else the median share of peak of its architecture and class, else of its architecture:
+``basis`` says so ("assumed").
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ Basis = Literal["measured", "best-shape", "assumed"]
 # Shares of peak where neither the GPU nor its architecture has been measured.
 _UNKNOWN_SHARE = 0.65
 _UNKNOWN_BANDWIDTH_SHARE = 0.80
-_OPERAND_BANDWIDTH_RATIO = 4.0  # of operand traffic to HBM bandwidth: median of the GPUs with 40 rows or more
+# of operand traffic to HBM bandwidth: median of the GPUs with 40 rows or more
+_OPERAND_BANDWIDTH_RATIO = 4.0
 _LATENCY_S = 4e-6
 
 
 @dataclass(frozen=True, slots=True)
 class GemmCurves:
-    """Constants by (row of gpus.csv, precision of ``PRECISIONS``). A precision that a GPU lacks holds its peak, 0 = none."""
+    """Constants by (row of gpus.csv, precision of ``PRECISIONS``). A precision that a GPU lacks holds
+    its peak, 0 = none.
+    """
 
     flops_per_s: Array
     operand_bytes_per_s: Array
@@ -46,7 +50,8 @@ class GemmCurves:
 
 @dataclass(frozen=True, slots=True)
 class AttentionCurves:
-    """Shares of the 16-bit matrix multiply rate by (row of gpus.csv, kernel of ``KERNELS``), at head size 128.
+    """Shares of the 16-bit matrix multiply rate by (row of gpus.csv, kernel of ``KERNELS``), at head
+    size 128.
 
     ``half_seq``: causal sequence length at which half the share is reached. The shares fall as
     (head size / 128) ** head_dim_exponent below 128 and (128 / head size) ** wide_exponent above.
@@ -60,7 +65,9 @@ class AttentionCurves:
 
 
 def family(architecture: str) -> str:
-    """Architecture without variants: ``"Blackwell Ultra+Grace"`` -> ``"Blackwell"``, ``"CDNA3"`` -> ``"CDNA"``."""
+    """Architecture without variants: ``"Blackwell Ultra+Grace"`` -> ``"Blackwell"``, ``"CDNA3"`` ->
+    ``"CDNA"``.
+    """
     name = architecture.split("+")[0].split(" ")[0]
     if name.startswith("CDNA"):
         return "CDNA"
@@ -138,8 +145,8 @@ def basis(gpu_index: int, precision: str) -> Basis:
 
 
 def _rows(name: str) -> list[dict[str, str]]:
-    with files("planner").joinpath(f"data/{name}").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    text = files("planner").joinpath(f"data/{name}").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
 
 
 def _attention_row(rows: dict[tuple[str, str], dict[str, str]], gpu: Gpu, kernel: str) -> dict[str, str]:
@@ -158,7 +165,9 @@ def _shares(measured: dict[tuple[str, str], dict[str, str]]) -> dict[str, dict[s
 
 
 def _nearest_share(gpu: Gpu, shares: dict[str, float], otherwise: float) -> float:
-    """Median share of the GPUs of the same architecture and class, else of the architecture, else ``otherwise``."""
+    """Median share of the GPUs of the same architecture and class, else of the architecture, else
+    ``otherwise``.
+    """
     alike: Iterable[Callable[[Gpu], bool]] = (
         lambda g: family(g.architecture) == family(gpu.architecture) and g.gpu_class == gpu.gpu_class,
         lambda g: family(g.architecture) == family(gpu.architecture),
@@ -195,8 +204,8 @@ def _gemm_point(
 def sustained_share() -> Array:
     """Share of the micro-benchmark rates that a training run holds for hours, by row of gpus.csv.
 
-    Bursts run at clocks that power and temperature limits do not allow for long. Fitted per architecture and class;
-    ``data/efficiency_sustained.csv``.
+    Bursts run at clocks that power and temperature limits do not allow for long. Fitted per
+    architecture and class; ``data/efficiency_sustained.csv``.
     """
     rows = {(r["architecture"], r["gpu_class"]): float(r["share"]) for r in _rows("efficiency_sustained.csv")}
     return np.array([rows.get((family(g.architecture), g.gpu_class), rows["", ""]) for g in gpus()])

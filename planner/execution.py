@@ -1,7 +1,7 @@
 """How a framework executes a step, as columns: kernels, overlap, overheads.
 
-What a framework does stands in the ``speed`` tables of ``data/frameworks.toml``; explicit fields of ``TrainingSpec``
-beat them. Bytes that kernels move per element stand in ``data/kernel_traffic.csv``.
+What a framework does stands in the ``speed`` tables of ``data/frameworks.toml``; explicit fields of
+``TrainingSpec`` beat them. Bytes that kernels move per element stand in ``data/kernel_traffic.csv``.
 """
 
 from __future__ import annotations
@@ -18,22 +18,12 @@ import numpy as np
 from planner import frameworks
 from planner.columns import Array
 from planner.efficiency import KERNELS, PRECISIONS
-from planner.lora import TARGETS, LoraTargets, parse_targets
+from planner.lora import LoraTargets, parse_targets
 from planner.types import LoraSpec, OptimizerImpl, Record, TrainingSpec
 
 Kernels = Literal["eager", "torch", "fused", "compiled"]
-TRAFFIC_ITEMS = (
-    "rms_norm",
-    "layer_norm",
-    "residual",
-    "gated_ffn",
-    "plain_ffn",
-    "rope",
-    "dropout",
-    "linear",
-)
-# Bytes that an optimizer moves per parameter of its shard in one fused pass: reads of gradient, weight and states,
-# writes of weight, states and the 16-bit copy (counted from the update rules).
+# Bytes that an optimizer moves per parameter of its shard in one fused pass: reads of gradient, weight
+# and states, writes of weight, states and the 16-bit copy (counted from the update rules).
 _OPTIMIZER_BYTES = {
     "adamw": 30.0,
     "adamw-8bit": 20.0,
@@ -70,6 +60,7 @@ class SpeedProfile(Record):
     accumulate_bytes: float
     fp8_cast_bytes: float
     fp8_weight_bytes: float
+    fp8_weights_kept: bool
     fp8_gather: bool
     grouped_experts: bool
     expert_imbalance: float
@@ -127,6 +118,8 @@ class ExecutionColumns:
     reduce_bytes: Array  # per gradient element on the wire
     gather_bytes: Array  # per parameter on the wire
     cast_bytes: Array  # moved per parameter and micro-batch to make low-precision copies of weights
+    fp8_weight_bytes: Array  # moved per parameter and micro-batch (once a step where kept) to cast weights
+    fp8_weights_kept: Array
     accumulate_bytes: Array  # moved per parameter and micro-batch to add up gradients
     fp8_cast_bytes: Array  # moved per element of a linear's input or output gradient
     grouped_experts: Array
@@ -164,16 +157,16 @@ def execution_columns(trainings: Sequence[TrainingSpec]) -> ExecutionColumns:
 
 def _stack(rows: Sequence[ExecutionColumns]) -> ExecutionColumns:
     """One record of arrays from many of scalars."""
-    columns = {}
+    columns: list[Array | Traffic] = []
     for field in fields(ExecutionColumns):
         values = [getattr(row, field.name) for row in rows]
-        if isinstance(values[0], Traffic):
-            columns[field.name] = Traffic(
-                *(np.array([getattr(v, f.name) for v in values]) for f in fields(Traffic))
-            )
-        else:
-            columns[field.name] = np.array(values)
-    return ExecutionColumns(**columns)
+        columns.append(_stack_traffic(values) if isinstance(values[0], Traffic) else np.array(values))
+    return ExecutionColumns(*columns)  # type: ignore[arg-type]  # in the order of the fields
+
+
+def _stack_traffic(rows: Sequence[Traffic]) -> Traffic:
+    """Stack one kind of operation."""
+    return Traffic(*(np.array([getattr(row, f.name) for row in rows]) for f in fields(Traffic)))
 
 
 @lru_cache(maxsize=512)
@@ -185,11 +178,11 @@ def speed_profile(framework: str) -> SpeedProfile:
 
 @lru_cache(maxsize=1)
 def _traffic() -> dict[tuple[str, str], Traffic]:
-    with files("planner").joinpath("data/kernel_traffic.csv").open(encoding="utf-8", newline="") as file:
-        return {
-            (row["kernels"], row["item"]): Traffic(*(_scalar(float(row[f.name])) for f in fields(Traffic)))
-            for row in csv.DictReader(file)
-        }
+    text = files("planner").joinpath("data/kernel_traffic.csv").read_text(encoding="utf-8")
+    return {
+        (row["kernels"], row["item"]): Traffic(*(_scalar(float(row[f.name])) for f in fields(Traffic)))
+        for row in csv.DictReader(text.splitlines())
+    }
 
 
 def _scalar(value: float) -> Array:
@@ -209,7 +202,9 @@ def kernels_of(training: TrainingSpec, profile: SpeedProfile) -> Kernels:
 
 
 def attention_of(training: TrainingSpec, profile: SpeedProfile) -> tuple[bool, str]:
-    """(scores materialised, kernel of ``efficiency.KERNELS``). A profile that says eager is beaten by an explicit flash."""
+    """(scores materialised, kernel of ``efficiency.KERNELS``). A profile that says eager is beaten by an
+    explicit flash.
+    """
     chosen = training.attention
     eager = profile.attention == "eager" if chosen is None else chosen == "eager"
     kernel = profile.attention if profile.attention in KERNELS else "sdpa"
@@ -239,7 +234,14 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
         activation_bytes=_scalar(4 if wide else 2),
         linear_bytes=_scalar({"fp8": 1}.get(training.precision, 4 if wide else 2)),
         fp8=_scalar(training.precision == "fp8"),
-        **{item: _traffic()[kernels, item] for item in TRAFFIC_ITEMS},
+        rms_norm=_traffic()[kernels, "rms_norm"],
+        layer_norm=_traffic()[kernels, "layer_norm"],
+        residual=_traffic()[kernels, "residual"],
+        gated_ffn=_traffic()[kernels, "gated_ffn"],
+        plain_ffn=_traffic()[kernels, "plain_ffn"],
+        rope=_traffic()[kernels, "rope"],
+        dropout=_traffic()[kernels, "dropout"],
+        linear=_traffic()[kernels, "linear"],
         has_dropout=_scalar(dropout > 0),
         loss_bytes=_scalar(_LOSS_BYTES[loss]),
         fused_linear_loss=_scalar(loss == "fused-linear"),
@@ -259,8 +261,10 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
         gather_bytes=_scalar(
             4.0 if wide else (1.0 if speed.fp8_gather and training.precision == "fp8" else 2.0)
         ),
-        cast_bytes=_scalar(_cast_bytes(training, memory, speed, pure16=pure16, wide=wide)),
-        accumulate_bytes=_scalar(6.0 if pure16 else speed.accumulate_bytes),
+        cast_bytes=_scalar(_cast_bytes(training, memory, pure16=pure16, wide=wide)),
+        fp8_weight_bytes=_scalar(speed.fp8_weight_bytes if training.precision == "fp8" else 0.0),
+        fp8_weights_kept=_scalar(speed.fp8_weights_kept),
+        accumulate_bytes=_scalar(min(6.0, speed.accumulate_bytes) if pure16 else speed.accumulate_bytes),
         fp8_cast_bytes=_scalar(speed.fp8_cast_bytes if training.precision == "fp8" else 0.0),
         grouped_experts=_scalar(speed.grouped_experts),
         expert_imbalance=_scalar(1.0 if training.moe_token_drop else speed.expert_imbalance),
@@ -282,26 +286,29 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
         quantised=_scalar(lora is not None and lora.base_bits < 16),
         lora_rank=_scalar(lora.rank if lora else 0),
         lora_dropout=_scalar(lora is not None and max(lora.dropout, memory.lora_dropout) > 0),
-        **{f"lora_{module}": _scalar(getattr(targets, module)) for module in TARGETS},
+        lora_q=_scalar(targets.q),
+        lora_k=_scalar(targets.k),
+        lora_v=_scalar(targets.v),
+        lora_o=_scalar(targets.o),
+        lora_gate=_scalar(targets.gate),
+        lora_up=_scalar(targets.up),
+        lora_down=_scalar(targets.down),
+        lora_head=_scalar(targets.head),
     )
 
 
 def _cast_bytes(
-    training: TrainingSpec,
-    memory: frameworks.MemoryProfile,
-    speed: SpeedProfile,
-    *,
-    pure16: bool,
-    wide: bool,
+    training: TrainingSpec, memory: frameworks.MemoryProfile, *, pure16: bool, wide: bool
 ) -> float:
-    """Bytes moved per parameter and micro-batch for casts of weights: fp32 to 16 bit (read 4, write 2), to fp8."""
+    """Bytes moved per parameter and micro-batch to cast fp32 weights under autocast: read 4, write 2."""
     numerics = training.numerics or memory.numerics
-    autocast = 6.0 if numerics == "fp32-weights-amp" and not pure16 and not wide else 0.0
-    return autocast + (speed.fp8_weight_bytes if training.precision == "fp8" else 0.0)
+    return 6.0 if numerics == "fp32-weights-amp" and not pure16 and not wide else 0.0
 
 
 def _dequantise_bytes(lora: LoraSpec | None) -> float:
-    """Bytes moved per weight and pass to turn a quantised base into 16 bit: read, write, and kernels below copy speed."""
+    """Bytes moved per weight and pass to turn a quantised base into 16 bit: read, write, and kernels
+    below copy speed.
+    """
     if lora is None or lora.base_bits == 16:
         return 0.0
     if lora.base_bits == 8:

@@ -1,8 +1,9 @@
 """Seconds of one optimizer step, by cause.
 
-A micro-batch costs its matrix multiplies, attention and streaming kernels (``speed_layers``), or the CPU time of its
-launches where that is longer, and the communication (``speed_links``) that does not hide behind them. Micro-batches
-follow each other, pipeline stages fill and drain, and the optimizer ends the step. The parts add up to the step.
+A micro-batch costs its matrix multiplies, attention and streaming kernels (``speed_layers``), or the
+CPU time of its launches where that is longer, and the communication (``speed_links``) that does not
+hide behind them. Micro-batches follow each other, pipeline stages fill and drain, and the optimizer
+ends the step. The parts add up to the step.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from planner.efficiency import bandwidth_bytes_per_s
 from planner.execution import ExecutionColumns
 from planner.model import forward_flops_per_token
 from planner.numerics import TrainingColumns
-from planner.speed_layers import Work, block_work, ends_work, rates_of, tokens_per_micro_batch
+from planner.speed_layers import Work, block_work, ends_work, rates_of
 from planner.speed_links import (
     Parameters,
     context_s,
@@ -27,14 +28,17 @@ from planner.speed_links import (
     tensor_s,
 )
 
-# Share of tensor-parallel traffic that stays visible when it is overlapped chunk by chunk (Megatron user buffers,
-# async TP): the first and last chunk and the slower multiplies. pytorch/torchtitan benchmarks/asyncTP: 5-16 % of a step.
+# Share of tensor-parallel traffic that stays visible when it is overlapped chunk by chunk (Megatron user
+# buffers, async TP): the first and last chunk and the slower multiplies. pytorch/torchtitan
+# benchmarks/asyncTP: 5-16 % of a step.
 TENSOR_OVERLAP = 0.6
-# Communication that runs beside compute takes its memory bandwidth and SMs: share of its own time that compute loses.
+# Communication that runs beside compute takes its memory bandwidth and SMs: share of its own time that
+# compute loses.
 INTERFERENCE = 0.1
 # Tensors that an optimizer visits per block: weights of attention, feed-forward and norms.
 TENSORS_PER_BLOCK = 9.0
-# CPU Adam moves this many bytes per parameter through host memory at about this rate per GPU (DeepSpeed ZeRO-Offload).
+# CPU Adam moves this many bytes per parameter through host memory at about this rate per GPU (DeepSpeed
+# ZeRO-Offload).
 HOST_OPTIMIZER_BYTES = 28.0
 HOST_BYTES_PER_S = 20e9
 
@@ -157,8 +161,8 @@ def _micro_batch(
 def _block_seconds(
     block: Work, execution: ExecutionColumns, layout: LayoutColumns, model: ModelColumns
 ) -> tuple[Array, Array, Array, Array]:
-    """Seconds of matrix multiplies, attention and streaming kernels of a block with what recompute runs again, and the
-    share of the forward pass that does.
+    """Seconds of matrix multiplies, attention and streaming kernels of a block with what recompute runs
+    again, and the share of the forward pass that does.
     """
     full = np.where(layout.recompute == 2, layout.recompute_fraction, 0)
     selective = layout.recompute == 1
@@ -182,11 +186,9 @@ def _weights_s(
     trained = parameters.trained_dense + parameters.trained_experts + parameters.trained_ends
     passes = 2 + (layout.recompute == 2)
     quantised = execution.dequantise_bytes * passes * (parameters.dense + parameters.experts)
-    return (
-        local * execution.cast_bytes * (1 - execution.frozen_base)
-        + trained * execution.accumulate_bytes
-        + quantised
-    ) / bandwidth
+    kept = np.where(execution.fp8_weights_kept > 0, layout.grad_accum, 1)
+    casts = execution.cast_bytes * (1 - execution.frozen_base) + execution.fp8_weight_bytes / kept
+    return (local * casts + trained * execution.accumulate_bytes + quantised) / bandwidth
 
 
 def _block_traffic(
@@ -197,7 +199,9 @@ def _block_traffic(
     block: Work,
     again: Array,
 ) -> tuple[Array, Array, Array]:
-    """Visible seconds of tensor, context and expert parallel traffic of a block, both directions and recompute."""
+    """Visible seconds of tensor, context and expert parallel traffic of a block, both directions and
+    recompute.
+    """
     overlap = (
         np.where(np.isnan(layout.tp_overlap), execution.overlap_tensor, layout.tp_overlap) * TENSOR_OVERLAP
     )
@@ -219,7 +223,8 @@ def _uneven_s(model: ModelColumns, layout: LayoutColumns, per_block: Array, ends
     last = np.maximum(model.num_layers - (layout.pp - 1) * most, np.floor(model.num_layers / chunks))
     mean = (model.num_layers * per_block + ends) / layout.pp
     slowest = np.maximum(most * per_block, last * per_block + ends)
-    return np.where(layout.pp > 1, np.maximum(slowest - mean, 0), 0)
+    above: Array = np.where(layout.pp > 1, np.maximum(slowest - mean, 0), 0)
+    return above
 
 
 def _data_exposed(
@@ -230,11 +235,13 @@ def _data_exposed(
     machine: MachineColumns,
     model: ModelColumns,
 ) -> Array:
-    """Visible seconds a step of data-parallel traffic: what does not fit under compute, the first block's share,
-    and what compute loses to traffic beside it.
+    """Visible seconds a step of data-parallel traffic: what does not fit under compute, the first
+    block's share, and what compute loses to traffic beside it.
     """
     data = data_s(parameters, execution, layout, machine)
-    first = layout.pp / model.num_layers
+    trained = parameters.trained_dense + parameters.trained_experts + parameters.trained_ends
+    inputs = parameters.trained_ends * model.params_embedding / (model.params_embedding + model.params_head)
+    first = np.minimum(layout.pp / model.num_layers + inputs / trained, 1)
     count = layout.grad_accum
     every = np.where(layout.pp > 1, 1, count)
     sharded = layout.zero_stage >= 3
@@ -244,7 +251,8 @@ def _data_exposed(
     full = every * (
         _visible(data.gather, room_forward, first) + _visible(data.gather + data.reduce, room_backward, first)
     )
-    # ZeRO 0-2: gradients once behind the last backward pass, updated parameters once before the next forward pass
+    # ZeRO 0-2: gradients once behind the last backward pass, updated parameters once before the next
+    # forward pass
     reduces = np.where(execution.reduce_every_micro_batch > 0, every, 1)
     gathers = np.where(layout.zero_stage > 0, 1, 0)
     plain = reduces * _visible(data.reduce, room_backward, first) + gathers * _visible(
@@ -287,7 +295,9 @@ def _optimizer_s(
 def _flops(
     model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, tokens_per_gpu: Array
 ) -> tuple[Array, Array]:
-    """Model and hardware FLOPs per GPU and step. Frozen linears have no weight gradient: 4 FLOPs a parameter, not 6."""
+    """Model and hardware FLOPs per GPU and step. Frozen linears have no weight gradient: 4 FLOPs a
+    parameter, not 6.
+    """
     forward = forward_flops_per_token(model, execution.seq_len)
     linears = forward.attention_linears + forward.ffn + forward.head
     model_flops = tokens_per_gpu * (linears * (3 - execution.frozen_base) + 3 * forward.scores)

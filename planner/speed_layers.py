@@ -1,8 +1,8 @@
 """Seconds that one block and the two ends of a model keep a GPU busy, for one micro-batch.
 
-Matrix multiplies follow the curves of ``efficiency.py``; attention runs at a share of the 16-bit rate; everything else
-moves bytes through memory. Each pass is counted by its own shapes, so that tensor parallel splits, small
-micro-batches and experts with few tokens are slower per FLOP.
+Matrix multiplies follow the curves of ``efficiency.py``; attention runs at a share of the 16-bit rate;
+everything else moves bytes through memory. Each pass is counted by its own shapes, so that tensor
+parallel splits, small micro-batches and experts with few tokens are slower per FLOP.
 """
 
 from __future__ import annotations
@@ -18,14 +18,21 @@ from planner.model import visible_keys
 
 # An expert's tokens fill tiles of this many rows; half of the last tile is empty on average.
 TILE_ROWS = 128.0
-# Streaming kernels that follow each other on a stream leave this gap (te42kyfo/gpu-benches, CUDA launches in a stream).
+# Streaming kernels that follow each other on a stream leave this gap (te42kyfo/gpu-benches, CUDA launches
+# in a stream).
 KERNEL_GAP_S = 1.5e-6
-# Grouped matrix multiplies over experts against one of the same total size (fitted; see tests/accuracy/NOTES.md).
+# Grouped matrix multiplies over experts against one of the same total size (fitted; see
+# tests/accuracy/NOTES.md).
 GROUPED_SHARE = 0.85
-# Batched score products with a head's short inner dimension, where scores are materialised (PyTorch eager rows of
-# Dao-AILab/flash-attention assets/flash2_a100_fwd_bwd_benchmark.png).
+# Kernels of one adapter (dropout, casts, two multiplies, scale, add: huggingface/peft tuners/lora/layer.py) and of
+# unpacking one quantised weight (bitsandbytes functional.py dequantize_4bit).
+ADAPTER_LAUNCHES = 8.0
+UNPACK_LAUNCHES = 3.0
+# Batched score products with a head's short inner dimension, where scores are materialised (PyTorch eager
+# rows of Dao-AILab/flash-attention assets/flash2_a100_fwd_bwd_benchmark.png).
 EAGER_SCORE_SHARE = 0.6
-# Causal attention needs longer sequences than full attention for the same share: rows of the same figures.
+# Causal attention needs longer sequences than full attention for the same share: rows of the same
+# figures.
 FULL_ATTENTION_HALF_SEQ = 0.4
 
 
@@ -104,7 +111,8 @@ def block_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutC
         model, execution, layout, rates, tokens
     )
     trained = 1 - execution.frozen_base
-    adapter_launches = 4 * _adapter_count(model, execution) * (execution.lora_rank > 0)
+    count = _adapter_count(model, execution) * (execution.lora_rank > 0)
+    unpacked = UNPACK_LAUNCHES * execution.quantised * (5 + model.gated)
     return Work(
         matmul_forward_s=linears + adapters,
         matmul_input_gradient_s=linears + adapters,
@@ -113,15 +121,17 @@ def block_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutC
         attention_backward_s=attention_backward,
         memory_forward_s=memory_forward,
         memory_backward_s=memory_backward,
-        forward_launches=launches_forward + adapter_launches,
-        backward_launches=launches_backward + 1.5 * adapter_launches,
+        forward_launches=launches_forward + ADAPTER_LAUNCHES * count + unpacked,
+        backward_launches=launches_backward + 1.5 * ADAPTER_LAUNCHES * count + unpacked,
     )
 
 
 def _linears_s(
     model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates, tokens: Array
 ) -> Array:
-    """Seconds of one pass (forward, input gradient or weight gradient) over the linears of an average block."""
+    """Seconds of one pass (forward, input gradient or weight gradient) over the linears of an average
+    block.
+    """
     dense, moe = model.dense_layers / model.num_layers, model.moe_layers / model.num_layers
     per_expert = model.params_experts_layer / np.maximum(model.num_experts, 1)
     shared = np.maximum(model.matmul_moe_layer - model.experts_per_token * per_expert, 0)
@@ -159,15 +169,19 @@ def _experts_s(
     tokens: Array,
     per_expert: Array,
 ) -> Array:
-    """Seconds of one pass over the routed experts of an expert block: few rows each, uneven, half-empty last tiles."""
+    """Seconds of one pass over the routed experts of an expert block: few rows each, uneven, half-empty
+    last tiles.
+    """
     experts = np.maximum(model.num_experts, 1)
     routed = tokens * model.experts_per_token * layout.etp / layout.tp
     local_experts = experts / layout.ep
     rows = np.maximum(routed / local_experts, 1)
-    waste = (1 + 0.5 * TILE_ROWS / rows) * execution.expert_imbalance
+    uneven = np.where(layout.ep > 1, execution.expert_imbalance, 1)
+    share = np.where(execution.grouped_experts > 0, GROUPED_SHARE, 1)
+    waste = (1 + 0.5 * TILE_ROWS / rows) * uneven / share
     launches = np.where(execution.grouped_experts > 0, 4 + local_experts / 8, 3 * local_experts)
     return gemm_s(
-        2 * routed * per_expert / layout.etp * waste / GROUPED_SHARE,
+        2 * routed * per_expert / layout.etp * waste,
         execution.linear_bytes
         * (
             routed * (2 * model.hidden + (2 + model.gated) * model.expert_ffn / layout.etp)
@@ -181,7 +195,7 @@ def _experts_s(
 
 
 def adapter_widths(model: ModelColumns, execution: ExecutionColumns) -> tuple[Array, Array]:
-    """Sums of input and output widths of the linears of a block that carry adapters."""
+    """Add up input and output widths of the linears of a block that carry adapters."""
     ffn = np.where(model.dense_layers > 0, model.ffn, model.expert_ffn)
     inputs = (
         (execution.lora_q + execution.lora_k + execution.lora_v) * model.hidden
@@ -234,7 +248,9 @@ def _adapters_s(
 def _attention_s(
     model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates, tokens: Array
 ) -> tuple[Array, Array]:
-    """Forward and backward seconds of the scores of a block. The fused backward pass does 2.5 times the forward work."""
+    """Forward and backward seconds of the scores of a block. The fused backward pass does 2.5 times the
+    forward work.
+    """
     flops = 2 * tokens * model.attention_dims / layout.tp * visible_keys(model, execution.seq_len)
     fused_forward = flops / rates.attention_forward_flops_per_s + rates.half_latency_s
     fused_backward = 2.5 * flops / rates.attention_backward_flops_per_s + 2 * rates.half_latency_s

@@ -11,16 +11,19 @@ from planner.columns import Array, LayoutColumns, MachineColumns, ModelColumns
 from planner.execution import ExecutionColumns
 from planner.speed_layers import adapter_widths, tokens_per_micro_batch
 
-# Bytes per weight of a quantised base when it is gathered: 4 bits and scales (arXiv 2305.14314, section 3).
+# Bytes per weight of a quantised base when it is gathered: 4 bits and scales (arXiv 2305.14314, section
+# 3).
 FOUR_BIT_BYTES = 0.53
-# DeepEP and HybridEP against a plain all-to-all: InternLM/xtuner docs/en/benchmark/megatron_moe_benchmark.md (1.38x of
-# a whole step where half of it is the exchange).
+# DeepEP and HybridEP against a plain all-to-all: InternLM/xtuner
+# docs/en/benchmark/megatron_moe_benchmark.md (1.38x of a whole step where half of it is the exchange).
 DEEPEP_SPEEDUP = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Parameters that one GPU works with, before sharding by ZeRO: block part and expert part, and what is trained."""
+    """Parameters that one GPU works with, before sharding by ZeRO: block part and expert part, and what
+    is trained.
+    """
 
     dense: Array  # blocks without routed experts, over tp and pp
     experts: Array  # routed experts, over ep, etp and pp
@@ -31,7 +34,9 @@ class Parameters:
 
 
 def parameters_of(model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns) -> Parameters:
-    """Parameters per GPU. With pipeline stages the ends are counted half: input and output side on different stages."""
+    """Parameters per GPU. With pipeline stages the ends are counted half: input and output side on
+    different stages.
+    """
     experts = model.moe_layers * model.params_experts_layer
     root = model.params_embedding + model.params_head + model.params_root_other
     blocks = model.params_total - root - experts
@@ -55,8 +60,9 @@ def parameters_of(model: ModelColumns, execution: ExecutionColumns, layout: Layo
 def tensor_s(
     model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, machine: MachineColumns
 ) -> Array:
-    """Seconds of tensor-parallel collectives of one block in one direction: two all-reduces, or their halves with
-    sequence parallel (Megatron, arXiv 2205.05198 section 4.2). Expert blocks have one unless experts are split too.
+    """Seconds of tensor-parallel collectives of one block in one direction: two all-reduces, or their
+    halves with sequence parallel (Megatron, arXiv 2205.05198 section 4.2). Expert blocks have one unless
+    experts are split too.
     """
     if not np.any(layout.tp > 1):
         return np.zeros(())
@@ -64,13 +70,19 @@ def tensor_s(
     moe = model.moe_layers / model.num_layers
     count = 2 - moe * (1 - ((model.shared_ffn > 0) | (layout.etp > 1)))
     per_node = np.minimum(layout.tp, machine.gpus_per_node)
-    return count * collectives.all_reduce_s(bytes_, layout.tp, per_node, machine)
+    halves = collectives.all_gather_s(bytes_, layout.tp, per_node, machine) + collectives.reduce_scatter_s(
+        bytes_, layout.tp, per_node, machine
+    )
+    whole = collectives.all_reduce_s(bytes_, layout.tp, per_node, machine)
+    return count * np.where(layout.sequence_parallel > 0, halves, whole)
 
 
 def context_s(
     model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, machine: MachineColumns
 ) -> Array:
-    """Seconds of the exchange of keys and values of one block, forward: every rank sees those of all others once."""
+    """Seconds of the exchange of keys and values of one block, forward: every rank sees those of all
+    others once.
+    """
     if not np.any(layout.cp > 1):
         return np.zeros(())
     bytes_ = (
@@ -87,7 +99,9 @@ def context_s(
 def expert_s(
     model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, machine: MachineColumns
 ) -> Array:
-    """Seconds of dispatch and combine of an average block in one direction: two all-to-alls of the routed tokens."""
+    """Seconds of dispatch and combine of an average block in one direction: two all-to-alls of the routed
+    tokens.
+    """
     if not np.any(layout.ep > 1):
         return np.zeros(())
     tokens = tokens_per_micro_batch(execution, layout) / layout.tp * layout.etp
@@ -125,8 +139,8 @@ def data_s(
 ) -> DataSeconds:
     """Seconds to gather the parameters and to reduce the gradients of one GPU once.
 
-    ZeRO shards over ``shard_group`` ranks and all-reduces the shards over the remaining replicas. Experts are
-    replicated over fewer ranks.
+    ZeRO shards over ``shard_group`` ranks and all-reduces the shards over the remaining replicas. Experts
+    are replicated over fewer ranks.
     """
     ranks = layout.dp * layout.cp
     if not np.any(ranks > 1):
@@ -162,7 +176,9 @@ def _gather(bytes_: Array, group: Array, per_node: Array, machine: MachineColumn
 
 
 def _reduce(bytes_: Array, group: Array, replicas: Array, per_node: Array, machine: MachineColumns) -> Array:
-    """Reduce-scatter inside the shard group, all-reduce of the shard over replicas (all-reduce alone for plain DP)."""
+    """Reduce-scatter inside the shard group, all-reduce of the shard over replicas (all-reduce alone for
+    plain DP).
+    """
     inside = np.minimum(group, per_node)
     across = np.clip(per_node / group, 1, replicas)
     return collectives.reduce_scatter_s(bytes_, group, inside, machine) + collectives.all_reduce_s(
