@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import cast
 
 from planner.gpus import gpu
-from planner.link_names import inter_link, intra_link
+from planner.links import links_for
 from planner.types import Links, Market, Offer
 from providers.base import Key, key, sort_key
 from providers.checks import spot_is_on_demand, unbelievable, without_outliers
@@ -138,9 +138,13 @@ def overlay() -> tuple[Correction, ...]:
 @lru_cache(maxsize=1024)
 def _links(gpu_id: str, gpus_per_node: str, intra: str, inter: str, gbit: str) -> Links:
     """Links of a row as ids of the planner's link table; one record for all rows that say the same."""
-    card, count = gpu(gpu_id), int(gpus_per_node)
-    between, rate = inter_link(card, count, 1, inter, float(gbit) if gbit else None)
-    return Links.model_construct(intra=intra_link(card, count, intra), inter=between, inter_gbit_per_s=rate)
+    return links_for(
+        gpu(gpu_id),
+        int(gpus_per_node),
+        intra_node=intra,
+        inter_node_fabric=inter,
+        network_gbit_per_s=float(gbit) if gbit else None,
+    )
 
 
 @lru_cache(maxsize=256)
