@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from planner import bands, layouts, memory, speed
 from planner.columns import Array, MachineColumns
+from planner.gpus import gpu
 from planner.grouping import Index, distinct, first_of, pairs
 from planner.layouts import RECOMPUTE, ROW, BatchRule, Scope
+from planner.legality import optimizer_reason
 from planner.links import is_slow, machine_columns, take_machines
 from planner.physics import Physics, communication_share, physics_of
 from planner.search_state import (
@@ -63,6 +65,7 @@ class _Rows:
 
     table: Array
     machine: Index
+    host: Array  # bytes of host memory that a node needs
     alike: Index  # the same for layouts that differ by their micro-batch only
     ok: Mask
 
@@ -95,6 +98,8 @@ def search(
     large = float(physics[0].model.params_total) >= SPLIT_FROM_PARAMS
     for variant, scope, preference, always in _passes(len(trainings), large, pins):
         todo = np.arange(len(shapes)) if always else state.without_ok()
+        allowed = [optimizer_reason(gpu(shapes[i].gpu), trainings[variant].optimizer) is None for i in todo]
+        todo = todo[np.array(allowed, dtype=bool)]
         if len(todo):
             task = _Task(model, physics[variant], batch, pins, headroom, most, scope, variant, preference)
             for part in _portions(shapes, todo, BATCH_SHAPES if large else len(shapes)):
@@ -166,7 +171,7 @@ def _fitting(
     high = np.array([_device_spread(task, shape) for shape in machines])[machine]
     ok = (peak.device * high <= usable) & (peak.reserved <= usable * (1.0 - task.headroom))
     alike = origin * len(RECOMPUTE) + table[ROW["recompute"]].astype(np.int64)
-    return _Rows(table[:, fits], machine[fits], alike[fits], ok[fits])
+    return _Rows(table[:, fits], machine[fits], peak.host[fits], alike[fits], ok[fits])
 
 
 def _broken(peak: _Peak, columns: MachineColumns, machine: Index) -> Index:
@@ -275,7 +280,7 @@ def _largest(rows: _Rows) -> _Rows:
         order = index[np.lexsort((-size[index], rows.alike[index]))]
         starts = np.searchsorted(rows.alike[order], rows.alike[order])
         keep[order[np.arange(len(order)) - starts < count]] = True
-    return _Rows(rows.table[:, keep], rows.machine[keep], rows.alike[keep], rows.ok[keep])
+    return _Rows(rows.table[:, keep], rows.machine[keep], rows.host[keep], rows.alike[keep], rows.ok[keep])
 
 
 def _fastest(task: _Task, shapes: Sequence[Shape], todo: Index, machine_of: Index, rows: _Rows) -> Picks:
@@ -300,6 +305,7 @@ def _fastest(task: _Task, shapes: Sequence[Shape], todo: Index, machine_of: Inde
         preference=np.full(len(chosen), task.preference),
         step_s=step_s[chosen],
         tokens_per_step=tokens[chosen],
+        host_bytes=rows.host[row[chosen]],
     )
 
 

@@ -28,6 +28,7 @@ class Picks:
     preference: Index  # 0 = plain, 1 = changes numerics or waits for host memory
     step_s: Array
     tokens_per_step: Array
+    host_bytes: Array  # of host memory that a node needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class State:
 def _best(parts: Sequence[Picks]) -> Picks:
     """Join the picks of all passes, one for each shape and grade: plain ones first, then the fastest."""
     empty = np.empty(0, dtype=np.int64)
-    none = Picks(empty, np.empty((len(ROW), 0)), empty, empty, empty, np.empty(0), np.empty(0))
+    none = Picks(empty, np.empty((len(ROW), 0)), empty, empty, empty, np.empty(0), np.empty(0), np.empty(0))
     joined = [np.concatenate([getattr(p, f.name) for p in (none, *parts)], axis=-1) for f in fields(Picks)]
     every = Picks(*joined)
     best = first_of((every.shape, every.grade), (every.preference, every.step_s / every.tokens_per_step))

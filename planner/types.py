@@ -411,6 +411,7 @@ class Goal(Record):
     stage: Literal["experiment", "production"] = "experiment"
     sort: Literal["cost", "time"] = "cost"
     allow_slow_link: bool = False
+    checkpoints: bool = True
 
 
 class Candidate(Record):

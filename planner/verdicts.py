@@ -1,0 +1,161 @@
+"""Layouts x offers -> hours, cost and verdict, as columns: the rules of ``ok``, ``tight`` and ``over``.
+
+``ok``: device memory's high end within what the GPU has, reserved memory within it less the headroom, the high
+ends of cost and time within budget and deadline. ``tight``: only a high end or the headroom breaks. Else the row
+lost, for the first of ``REASONS`` that it breaks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner import bands, cost, memory_states
+from planner.columns import Array
+from planner.cost import CostColumns, Spread, Work
+from planner.gpus import gpu
+from planner.grouping import Index, first_of, pairs
+from planner.layouts import columns_of, layout_row
+from planner.market import Listings
+from planner.model import model_columns
+from planner.numerics import training_columns
+from planner.search_state import OK as MEMORY_OK
+from planner.search_state import SLOW_LINK, Picks
+from planner.types import Goal, Layout, ModelSpec, Offer, TrainingSpec
+
+REASONS = ("illegal", "memory", "load", "host-memory", "price", "link", "stage", "deadline", "budget")
+OK, TIGHT, OVER = 0, 1, 2
+ECC_FROM_H = 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Rows of (listing, pick) with time, cost and verdict. ``reason``: index into ``REASONS``, or -1."""
+
+    listing: Index
+    pick: Index
+    cost: CostColumns
+    verdict: Index
+    reason: Index
+
+
+def judge(
+    model: ModelSpec,
+    training: TrainingSpec,
+    goal: Goal,
+    market: Listings,
+    picks: Picks,
+    chosen: Index,
+) -> Judged:
+    """Judge every pick on every listing of its shape. ``chosen``: the listings that count."""
+    pick, at = pairs(picks.shape, market.shape[chosen])
+    listing = chosen[at]
+    costs = _costs(model, training, market, picks, listing, pick)
+    reason = _reasons(goal, market, picks, listing, pick, costs)
+    strained = picks.grade[pick] != MEMORY_OK
+    if goal.budget_usd is not None:
+        strained = strained | (costs.usd.high > float(goal.budget_usd))
+    if goal.deadline_s is not None:
+        strained = strained | (costs.hours.high * cost.HOUR_S > goal.deadline_s)
+    verdict = np.where(reason >= 0, OVER, np.where(strained, TIGHT, OK))
+    return Judged(listing, pick, costs, verdict, reason)
+
+
+def _costs(
+    model: ModelSpec, training: TrainingSpec, market: Listings, picks: Picks, listing: Index, pick: Index
+) -> CostColumns:
+    """Hours and USD of each row."""
+    spreads = [
+        bands.spread(
+            "step", s.gpu, training.method, bands.scale_of(s.gpus_per_node * s.num_nodes, s.num_nodes)
+        )
+        for s in market.shapes
+    ]
+    shape = market.shape[listing]
+    low = np.array([min(1.0, s.low) for s in spreads])[shape]
+    high = np.array([max(1.0, s.high) for s in spreads])[shape]
+    mid = picks.step_s[pick]
+    per_node = np.array([s.gpus_per_node for s in market.shapes], dtype=np.float64)[shape]
+    num_steps = np.ceil((training.num_tokens or 0.0) / picks.tokens_per_step[pick])
+    work = work_of(model, training, num_steps, market.num_nodes[listing].astype(np.float64), per_node)
+    offers = cost.take_offers(cost.offer_columns(market.offers), market.offer[listing])
+    return cost.cost_columns(Spread(mid * low, mid, mid * high), work, offers)
+
+
+def work_of(
+    model: ModelSpec, training: TrainingSpec, num_steps: Array, num_nodes: Array, gpus_per_node: Array
+) -> Work:
+    """Count what a run does, for its cost: steps, machines, bytes kept and moved."""
+    trained = trained_params(model, training)
+    return Work(
+        num_steps=num_steps,
+        num_nodes=num_nodes,
+        gpus_per_node=gpus_per_node,
+        checkpoint_bytes=np.asarray(cost.checkpoint_bytes(trained, training)),
+        result_bytes=np.asarray(cost.result_bytes(trained)),
+        data_bytes=np.asarray(cost.data_bytes(training.num_tokens or 0.0, model.vocab_size)),
+    )
+
+
+def trained_params(model: ModelSpec, training: TrainingSpec) -> float:
+    """Parameters that the method updates: all, those of the layers that are not frozen, or the adapters'."""
+    columns, how = model_columns([model]), training_columns([training])
+    layout = columns_of(np.array(layout_row(Layout())))
+    stage = memory_states.first_stage(columns, how, layout)
+    params = memory_states.stage_params(columns, how, layout, stage)
+    return float(params.dense + params.expert + params.root)
+
+
+def _reasons(
+    goal: Goal,
+    market: Listings,
+    picks: Picks,
+    listing: Index,
+    pick: Index,
+    costs: CostColumns,
+) -> Index:
+    """First reason that each row is lost for, -1 where it is not."""
+    hosts = np.array([o.host_memory_bytes or np.nan for o in market.offers], dtype=np.float64)
+    broken = {
+        "host-memory": picks.host_bytes[pick] > hosts[market.offer[listing]],
+        "price": np.isnan(costs.usd.mid),
+        "link": picks.grade[pick] == SLOW_LINK,
+        "stage": _stage_broken(goal, market, listing, costs),
+        "deadline": costs.hours.mid * cost.HOUR_S > (np.inf if goal.deadline_s is None else goal.deadline_s),
+        "budget": costs.usd.mid > (np.inf if goal.budget_usd is None else float(goal.budget_usd)),
+    }
+    reason = np.full(len(listing), -1)
+    for name, is_broken in reversed(broken.items()):
+        reason[is_broken] = REASONS.index(name)
+    return reason
+
+
+def _stage_broken(goal: Goal, market: Listings, listing: Index, costs: CostColumns) -> NDArray[np.bool_]:
+    """In production: GPUs without ECC for runs over a day, and spot where the run writes no checkpoints."""
+    if goal.stage != "production":
+        return np.zeros(len(listing), dtype=bool)
+    no_ecc = np.array([not gpu(o.gpu).ecc for o in market.offers])[market.offer[listing]]
+    broken: NDArray[np.bool_] = no_ecc & (costs.hours.mid > ECC_FROM_H)
+    broken |= np.array([_is_bare_spot(goal, o) for o in market.offers])[market.offer[listing]]
+    return broken
+
+
+def _is_bare_spot(goal: Goal, offer: Offer) -> bool:
+    """Whether an interruption would lose the whole run."""
+    return offer.market == "spot" and not goal.checkpoints
+
+
+def order_keys(judged: Judged, goal: Goal) -> tuple[Array, ...]:
+    """Sort keys, most important first: verdict, then the high end of cost, then of time (or time first)."""
+    usd = np.nan_to_num(judged.cost.usd.high, nan=np.inf)
+    hours = judged.cost.hours.high
+    first, second = (hours, usd) if goal.sort == "time" else (usd, hours)
+    return judged.verdict.astype(np.float64), first, second, usd, hours
+
+
+def best_of_listing(judged: Judged, goal: Goal) -> Index:
+    """Best row of each listing; among lost ones, the one that got furthest through ``REASONS``."""
+    verdict, *rest = order_keys(judged, goal)
+    return first_of((judged.listing,), (verdict, -judged.reason, *rest))
