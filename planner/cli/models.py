@@ -8,11 +8,10 @@ from pathlib import Path
 from planner import units
 from planner.errors import UserError
 from planner.huggingface import from_config
-from planner.model import check_model
-from planner.model_count import count_params
 from planner.model_presets import find_preset, preset
 from planner.model_shapes import shape_for
-from planner.records import build, check_keys
+from planner.model_spec import from_spec
+from planner.records import check_keys
 from planner.types import ModelSpec, Record, TrainingSpec
 
 
@@ -36,7 +35,7 @@ def read_model(params: str | None, name: str | None, file: SpecFile) -> ModelSpe
     if name is not None:
         return _named(name)
     if file.model:
-        return _from_fields(file)
+        return from_spec(file.model, f"--spec {file.path}")
     raise UserError("say which model: --params, --model or --spec", "plan suggest --params 1B")
 
 
@@ -91,39 +90,6 @@ def _named(name: str) -> ModelSpec:
         file = path / "config.json" if path.is_dir() else path
         return from_config(read_text(str(file), "--model"), str(file))
     return preset(name)
-
-
-def _from_fields(file: SpecFile) -> ModelSpec:
-    """Fields of a spec file, over a preset or over the shape of a parameter count where it names one."""
-    fields = dict(file.model)
-    what = f"--spec {file.path}"
-    base = _base(fields, what)
-    hidden, heads = (
-        fields.get("hidden_size", base.get("hidden_size")),
-        fields.get("num_heads", base.get("num_heads")),
-    )
-    filled = {"name": Path(file.path).stem, **base, **fields}
-    if isinstance(heads, int) and heads > 0:
-        filled.setdefault("num_kv_heads", heads)
-        if isinstance(hidden, int) and hidden % heads == 0:
-            filled.setdefault("head_dim", hidden // heads)
-    spec = build(ModelSpec, filled, what)
-
-    check_model(spec)
-    count_params(spec)
-    return spec
-
-
-def _base(fields: dict[str, object], what: str) -> Mapping[str, object]:
-    """Take ``params`` or ``preset`` out of the fields, and return the fields that it stands for."""
-    params, name = fields.pop("params", None), fields.pop("preset", None)
-    if params is not None and name is not None:
-        raise UserError(f"{what}: params and preset both say what the model is", "keep one of them")
-    if params is not None:
-        return shape_for(units.parse_count(str(params), f"{what}: params", 1e6, 1e12)).model_dump(
-            exclude={"name"}
-        )
-    return {} if name is None else _named(str(name)).model_dump(exclude={"name"})
 
 
 def _first_line(error: Exception) -> str:

@@ -22,8 +22,7 @@ def gpus(rows: Sequence[Gpu], cheapest: Mapping[str, Offer], now: datetime, term
         Column("BF16", right=True),
         Column("FP8", right=True),
         *([Column("LINK", 9), Column("ECC")] if term.wide else []),
-        Column("USD/GPU/h", right=True),
-        *([Column("CHEAPEST", 12)] if term.wide else []),
+        Column("USD/GPU/h"),
         Column("AGE"),
     ]
     body = [_gpu_cells(g, cheapest.get(g.id), now, term) for g in rows]
@@ -47,44 +46,43 @@ def _gpu_cells(gpu: Gpu, offer: Offer | None, now: datetime, term: Terminal) -> 
         units.tflops(gpu.fp8_flops_per_s),
     ]
     cells += [gpu.link_kind, "yes" if gpu.ecc else "no"] if term.wide else []
-    return cells + _price_cells(offer, now, term)
+    return [*map(text.keep, cells), *_price_cells(offer, now, term)]
 
 
 def _price_cells(offer: Offer | None, now: datetime, term: Terminal) -> list[str]:
     if offer is None or offer.usd_per_hour is None:
-        return ["unknown", *(["no offer"] if term.wide else []), "–"]
+        return ["no offer", "–"]
     seen = offer.price_seen
     old = units.age(None if seen is None else (now - seen).total_seconds())
     price = f"{offer.usd_per_hour / offer.gpus_per_node:.2f}"
-    return [price, *([f"{offer.provider}, {offer.market}"] if term.wide else []), old]
+    market = "" if offer.market == "on-demand" else f" {offer.market}"
+    return [f"{price} {offer.provider}{market}" if term.wide else price, text.keep(old)]
 
 
 def plans(rows: Sequence[Plan], now: datetime, term: Terminal) -> str:
     """Draw the saved plans, newest first."""
     if not rows:
         return "No plans saved."
-    columns = [
-        Column("PLAN"),
-        Column("SAVED"),
-        Column("VERDICT"),
-        Column("MODEL"),
-        Column("GPUS", 15),
-        Column("OFFER", 18),
-        Column("TIME", 14),
-        Column("COST USD"),
-    ]
-    return "\n".join(text.table(columns, [_plan_cells(p, now) for p in rows], term.width))
+    columns = [Column("PLAN"), Column("AGE"), Column("VERDICT")]
+    columns += (
+        [Column("MODEL"), Column("GPUS", 15), Column("OFFER", 18)] if term.wide else [Column("GPUS", 15)]
+    )
+    columns += [Column("TIME", 14), Column("COST USD")]
+    return "\n".join(text.table(columns, [_plan_cells(p, now, term) for p in rows], term.width))
 
 
-def _plan_cells(plan: Plan, now: datetime) -> list[str]:
+def _plan_cells(plan: Plan, now: datetime, term: Terminal) -> list[str]:
     c = plan.candidate
+    model = [text.keep(units.count(describe.num_params(c.run.model)))] if term.wide else []
+    offer = [describe.offer(c)] if term.wide else []
+    cost = units.usd_band(c.cost_usd, sign="" if c.cost_is_complete else "≥ ")
+    age = text.keep(units.age((now - plan.created).total_seconds()))
     return [
         plan.id,
-        f"{units.age((now - plan.created).total_seconds())} ago",
-        c.verdict,
-        units.count(describe.num_params(c.run.model)),
+        age,
+        *model,
         describe.gpus(c.run),
-        describe.offer(c),
+        *offer,
         units.hours_band(c.hours),
-        units.usd_band(c.cost_usd, sign="" if c.cost_is_complete else "≥ "),
+        cost,
     ]
