@@ -10,7 +10,8 @@ import numpy as np
 from planner import gpus
 from planner.errors import UserError, did_you_mean
 from planner.grouping import Index
-from planner.types import Goal, Market, Offer, Precision, Shape
+from planner.legality import optimizer_reason
+from planner.types import Goal, Market, Offer, Shape, TrainingSpec
 
 # Machines with one or two GPUs are joined up to so many nodes: beyond, the network is all that they do.
 SMALL_MACHINE_GPUS = 2
@@ -120,7 +121,12 @@ def shape_of(offer: Offer, num_nodes: int) -> Shape:
     )
 
 
-def unsupported(offers: Sequence[Offer], precision: Precision) -> dict[str, str]:
-    """Why a GPU of the offers cannot train in ``precision``, by GPU id; GPUs that can are left out."""
-    reasons = {gpu_id: gpus.supports(gpus.gpu(gpu_id), precision) for gpu_id in {o.gpu for o in offers}}
-    return {gpu_id: reason for gpu_id, reason in sorted(reasons.items()) if reason is not None}
+def unsupported(offers: Sequence[Offer], training: TrainingSpec) -> dict[str, str]:
+    """Why a GPU of the offers cannot run the training, by GPU id; GPUs that can are left out."""
+    reasons: dict[str, str] = {}
+    for gpu_id in sorted({o.gpu for o in offers}):
+        card = gpus.gpu(gpu_id)
+        reason = gpus.supports(card, training.precision) or optimizer_reason(card, training.optimizer)
+        if reason:
+            reasons[gpu_id] = reason
+    return reasons

@@ -1,8 +1,8 @@
 """Layouts x offers -> hours, cost and verdict, as columns: the rules of ``ok``, ``tight`` and ``over``.
 
-``ok``: device memory's high end within what the GPU has, reserved memory within it less the headroom, the high
-ends of cost and time within budget and deadline. ``tight``: only a high end or the headroom breaks. Else the row
-lost, for the first of ``REASONS`` that it breaks.
+``ok``: device memory's high end within what the GPU has, reserved memory within it less the headroom, the
+high ends of cost and time within budget and deadline. ``tight``: only a high end or the headroom breaks. Else
+the row lost, for the first of ``REASONS`` that it breaks.
 """
 
 from __future__ import annotations
