@@ -48,8 +48,10 @@ class Link:
     mesh_ranks: float
     pair_share: float
     span_ranks: float
-    beyond: str
+    beyond_bytes_per_s: float
+    all_to_all_share: float
     domain_gpus: float
+    domain_net_bytes_per_s: float
     cap_bytes_per_s: float
     step_s: float
     tree_s: float
@@ -83,8 +85,10 @@ def _record(row: dict[str, str]) -> Link:
         mesh_ranks=_number(row["mesh_ranks"], 0.0),
         pair_share=_number(row["pair_share"], 0.0),
         span_ranks=_number(row["span_ranks"], np.inf),
-        beyond=row["beyond"],
+        beyond_bytes_per_s=_number(row["beyond_gb_per_s"], 0.0) * 1e9,
+        all_to_all_share=_number(row["all_to_all_share"], 1.0),
         domain_gpus=_number(row["domain_gpus"], 0.0),
+        domain_net_bytes_per_s=_number(row["domain_net_gb_per_s"], np.inf) * 1e9,
         cap_bytes_per_s=_number(row["cap_gb_per_s"], np.inf) * 1e9,
         step_s=_number(row["step_us"], 0.0) * 1e-6,
         tree_s=_number(row["tree_us"], 0.0) * 1e-6,
@@ -142,7 +146,9 @@ def _gbit_of(card: Gpu, gpus_per_node: int, fabric: str, text: str) -> float | N
     if fabric in _PORT_GBIT and is_dgx(text):
         return _PORT_GBIT[fabric] * gpus_per_node
     if fabric == "roce":
-        fabric = unknown_net(card, max(gpus_per_node, 4)) if is_board(card) else "unknown-rdma-volta"
+        if not is_board(card):
+            return _PORT_GBIT["ib-edr"]
+        fabric = unknown_net(card, max(gpus_per_node, 4))
     if fabric.startswith(("unknown-rdma", "ib-ndr", "ib-hdr", "ib-xdr", "efa-v2", "efa-v3", "efa-v4")):
         return link(fabric).wire_bytes_per_s / GBIT * min(1.0, gpus_per_node / _BOARD_GPUS)
     return None
@@ -189,7 +195,6 @@ def _net_rate(found: Links) -> float:
 def _link_row(found: Links, gpus_per_node: int) -> tuple[float, ...]:
     """Values of one machine in the order of the fields of ``LinkColumns``."""
     inside, between = link(found.intra), link(found.inter)
-    beyond = link(inside.beyond).rate() if inside.beyond else inside.rate()
     return (
         inside.rate(),
         inside.few_ranks_loss,
@@ -197,8 +202,10 @@ def _link_row(found: Links, gpus_per_node: int) -> tuple[float, ...]:
         inside.mesh_ranks,
         inside.pair_share,
         inside.span_ranks,
-        beyond,
+        inside.beyond_bytes_per_s or inside.rate(),
+        inside.all_to_all_share,
         max(1.0, inside.domain_gpus / gpus_per_node),
+        inside.domain_net_bytes_per_s,
         inside.step_s,
         inside.base_s,
         _net_rate(found),
