@@ -2,8 +2,9 @@
 
 The rule, in full:
 
-* Sizes stand on a ladder of 128 rungs a decade (1.8 % apart), so 1B, 10B, ... are rungs. The asked count takes
-  the nearest rung; each rung's shape counts to within 1 % of it. More parameters never give a smaller model.
+* Sizes stand on a ladder of 128 rungs a decade (1.8 % apart), so 1B, 10B, ... are rungs. The asked count
+  takes the nearest rung; each rung's shape counts to within 1 % of it. A larger count never gives a smaller
+  model.
 * Llama family: RMS norm, SwiGLU, rotary positions, no biases.
 * Vocabulary 4,096 below 10 M, 8,192 below 30 M, 16,384 below 100 M, 32,768 below 3 B, 65,536 below 8 B,
   131,072 above; the token table is also the output projection below 1 B.
