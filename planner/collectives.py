@@ -1,9 +1,10 @@
 """Seconds of collectives over groups of GPUs, as columns.
 
-Time = fixed cost + latency + wire time + 2 sqrt(wire time x filling). Wire time is bytes on the slowest link
-over the rate that it reaches; latency is steps times time of a step. The root is what a pipeline with chunks of
-the best size costs to fill: p steps of latency a, W seconds of wire, k chunks take (k + p)(a + W / k), least at
-W + pa + 2 sqrt(W pa). Libraries fill faster than that, having many channels: a fitted share of pa.
+Time = fixed cost + latency + wire time + 2 sqrt(wire time x filling). Wire time is bytes on the slowest
+link over the rate that it reaches; latency is steps times time of a step. The root is what a pipeline with
+chunks of the best size costs to fill: p steps of latency a, W seconds of wire, k chunks take
+(k + p)(a + W / k), least at W + pa + 2 sqrt(W pa). Libraries fill faster than that, having many channels: a
+fitted share of pa. Rates and latencies: ``data/links.csv``; errors: ``tests/accuracy/NOTES.md``.
 
 Bytes follow nccl-tests (doc/PERFORMANCE.md): the full buffer of the operation (all-gather: the gathered one,
 reduce-scatter: the one to reduce). Groups are laid out alike on each node, and all groups of a node talk at
