@@ -94,14 +94,13 @@ class TimeColumns:
 
 @dataclass(frozen=True, slots=True)
 class PartColumns:
-    """USD of a whole run by part. NaN = not known."""
+    """USD of a whole run by part: five at the price of the node, then the rest. NaN = not known."""
 
     compute: Array
     checkpoint: Array
     redo: Array
     setup: Array
     probe: Array
-    rounding: Array
     head: Array
     address: Array
     disk: Array
@@ -272,9 +271,8 @@ def _parts(work: Work, offer: OfferColumns, time: TimeColumns) -> PartColumns:
         compute=hourly * time.train,
         checkpoint=hourly * time.checkpoint,
         redo=hourly * time.redo,
-        setup=hourly * time.setup,
+        setup=hourly * (time.setup + time.billed - time.total),
         probe=hourly * time.probe,
-        rounding=hourly * (time.billed - time.total),
         head=offer.head_usd_per_hour * time.billed / HOUR_S,
         address=offer.address_usd_per_hour * work.num_nodes * time.billed / HOUR_S,
         disk=offer.disk_usd_per_gb_month * disk_gb * months,
@@ -286,8 +284,8 @@ def _parts(work: Work, offer: OfferColumns, time: TimeColumns) -> PartColumns:
 
 def known_sum(parts: PartColumns) -> tuple[Array, NDArray[np.bool_]]:
     """Sum of the parts that are known, NaN without a price of the node; and whether all are known."""
-    extras = [getattr(parts, f.name) for f in fields(PartColumns)[6:]]
-    node = sum((getattr(parts, f.name) for f in fields(PartColumns)[:6]), np.zeros(()))
+    extras = [getattr(parts, f.name) for f in fields(PartColumns)[5:]]
+    node = sum((getattr(parts, f.name) for f in fields(PartColumns)[:5]), np.zeros(()))
     known: Array = np.asarray(node + sum((np.where(np.isnan(e), 0.0, e) for e in extras), np.zeros(())))
     unknown = np.isnan(node)
     for e in extras:
@@ -296,12 +294,15 @@ def known_sum(parts: PartColumns) -> tuple[Array, NDArray[np.bool_]]:
 
 
 def _combined(mid: Array, pairs: Sequence[tuple[Array, Array]]) -> Spread:
-    """Interval from independent causes: the deviations of each, low and high, added in quadrature."""
+    """Interval from independent causes: the log ratios of each to the middle, low and high, in quadrature."""
     down = up = np.zeros(())
-    for a, b in pairs:
-        down = down + np.maximum(mid - np.minimum(a, b), 0.0) ** 2
-        up = up + np.maximum(np.maximum(a, b) - mid, 0.0) ** 2
-    return Spread(np.maximum(mid - np.sqrt(down), 0.0), mid, mid + np.sqrt(up))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for a, b in pairs:
+            down = down + np.log(np.minimum(np.minimum(a, b), mid) / mid) ** 2
+            up = up + np.log(np.maximum(np.maximum(a, b), mid) / mid) ** 2
+        low, high = mid * np.exp(-np.sqrt(down)), mid * np.exp(np.sqrt(up))
+    nothing = np.asarray(mid == 0.0)
+    return Spread(np.where(nothing, 0.0, low), mid, np.where(nothing, 0.0, high))
 
 
 def evaluations(step_s: Spread, work: Work, offer: OfferColumns) -> list[tuple[TimeColumns, PartColumns]]:

@@ -78,17 +78,14 @@ def _node_lines(time: TimeColumns, nodes: float, price: Decimal | None, spot: bo
         return float(seconds) * nodes / HOUR_S
 
     redo = "taken away or failed" if spot else "failed GPUs and machines"
-    lines = [
+    started = hours(time.setup + time.billed - time.total)
+    return [
         _Line("compute", "compute", hours(time.train), "node-hour", price),
         _Line("writing checkpoints", "checkpoint", hours(time.checkpoint), "node-hour", price),
         _Line("work done again", "redo", hours(time.redo), "node-hour", price, redo),
-        _Line("set-up", "setup", hours(time.setup), "node-hour", price, "nodes and image"),
+        _Line("set-up", "setup", started, "node-hour", price, "nodes, image, rounding up of the bill"),
         _Line("probe", "probe", hours(time.probe), "node-hour", price),
     ]
-    unused = hours(time.billed - time.total)
-    if unused > 0.01 * nodes:
-        lines.append(_Line("billed and not used", "rounding", unused, "node-hour", price))
-    return lines
 
 
 def _rated(item: Item, offer: Offer, name: str, part: str, quantity: float, unit: str) -> _Line:

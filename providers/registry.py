@@ -48,7 +48,7 @@ def _checked(names: Collection[str], known: Collection[str], what: str) -> froze
     for name in names:
         if name.lower() not in by_lower:
             raise UserError(
-                f"unknown {what} {name!r}{did_you_mean(name, known)}", f"plan prices lists every {what}"
+                f"unknown {what} {name!r}{did_you_mean(name, known)}", f"--{what} any   takes all of them"
             )
     return frozenset(by_lower[n.lower()] for n in names)
 
@@ -94,7 +94,7 @@ def offers(
         if (not wanted or o.provider in wanted)
         and (not places or o.region in places)
         and (not chosen or o.gpu in chosen)
-        and (market == "any" or o.market == market)
+        and (market == "any" or (o.market == "spot") == (market == "spot"))
     )
     measured = ages(found, now) if now is not None else None
     return OfferSet(
