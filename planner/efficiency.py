@@ -34,6 +34,7 @@ _UNKNOWN_BANDWIDTH_SHARE = 0.80
 # of operand traffic to HBM bandwidth: median of the GPUs with 40 rows or more
 _OPERAND_BANDWIDTH_RATIO = 4.0
 _LATENCY_S = 4e-6
+_SUSTAINED = "efficiency_sustained.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +205,13 @@ def _gemm_point(
 def sustained_share() -> Array:
     """Share of the micro-benchmark rates that a training run holds for hours, by row of gpus.csv.
 
-    Bursts run at clocks that power and temperature limits do not allow for long. Fitted per
-    architecture and class; ``data/efficiency_sustained.csv``.
+    Bursts run at clocks that power and temperature limits do not allow for long. Fitted per architecture
+    and class in ``data/efficiency_sustained.csv``; a card with a lower power limit than its siblings has
+    a row of its own.
     """
-    rows = {(r["architecture"], r["gpu_class"]): float(r["share"]) for r in _rows("efficiency_sustained.csv")}
-    return np.array([rows.get((family(g.architecture), g.gpu_class), rows["", ""]) for g in gpus()])
+    rows = {(r["gpu"], r["architecture"], r["gpu_class"]): float(r["share"]) for r in _rows(_SUSTAINED)}
+    found = []
+    for gpu in gpus():
+        alike = rows.get(("", family(gpu.architecture), gpu.gpu_class), rows["", "", ""])
+        found.append(rows.get((gpu.id, "", ""), alike))
+    return np.array(found)

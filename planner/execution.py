@@ -66,6 +66,8 @@ class SpeedProfile(Record):
     expert_imbalance: float
     selective_matmul: float
     selective_attention: float
+    selective_memory: float
+    shard_copy_bytes: float
     clip_bytes: float
     step_overhead_s: float
     micro_batch_overhead_s: float
@@ -126,6 +128,8 @@ class ExecutionColumns:
     expert_imbalance: Array  # tokens of the fullest expert over the mean
     selective_matmul: Array  # share of a block's linears that selective recompute runs again
     selective_attention: Array
+    selective_memory: Array
+    shard_copy_bytes: Array  # moved per parameter and micro-batch to pack and unpack shards (ZeRO-3)
     optimizer_bytes: Array  # moved per parameter of the shard
     optimizer_launches: Array  # per parameter tensor
     step_overhead_s: Array
@@ -270,6 +274,8 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
         expert_imbalance=_scalar(1.0 if training.moe_token_drop else speed.expert_imbalance),
         selective_matmul=_scalar(speed.selective_matmul),
         selective_attention=_scalar(speed.selective_attention),
+        selective_memory=_scalar(speed.selective_memory),
+        shard_copy_bytes=_scalar(speed.shard_copy_bytes),
         optimizer_bytes=_scalar(
             _OPTIMIZER_BYTES[training.optimizer]
             * _IMPL_FACTOR[impl]

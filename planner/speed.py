@@ -34,7 +34,7 @@ from planner.speed_links import (
 TENSOR_OVERLAP = 0.6
 # Communication that runs beside compute takes its memory bandwidth and SMs: share of its own time that
 # compute loses.
-INTERFERENCE = 0.1
+INTERFERENCE = 0.15
 # Tensors that an optimizer visits per block: weights of attention, feed-forward and norms.
 TENSORS_PER_BLOCK = 9.0
 # CPU Adam moves this many bytes per parameter through host memory at about this rate per GPU (DeepSpeed
@@ -168,7 +168,7 @@ def _block_seconds(
     selective = layout.recompute == 1
     again_matmul = full + selective * execution.selective_matmul
     again_attention = full + selective * execution.selective_attention
-    again_memory = full + selective * execution.selective_matmul
+    again_memory = full + selective * execution.selective_memory
     trained = np.maximum(1 - execution.frozen_layers / model.num_layers, 0)
     matmul = block.matmul_forward_s * (1 + again_matmul) + trained * (
         block.matmul_input_gradient_s + block.matmul_weight_gradient_s
@@ -188,7 +188,8 @@ def _weights_s(
     quantised = execution.dequantise_bytes * passes * (parameters.dense + parameters.experts)
     kept = np.where(execution.fp8_weights_kept > 0, layout.grad_accum, 1)
     casts = execution.cast_bytes * (1 - execution.frozen_base) + execution.fp8_weight_bytes / kept
-    return (local * casts + trained * execution.accumulate_bytes + quantised) / bandwidth
+    copies = execution.shard_copy_bytes * (layout.zero_stage >= 3) * (layout.dp * layout.cp > 1)
+    return (local * (casts + copies) + trained * execution.accumulate_bytes + quantised) / bandwidth
 
 
 def _block_traffic(
