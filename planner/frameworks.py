@@ -29,6 +29,7 @@ class MemoryProfile(Record):
     numerics: Numerics
     numerics_sharded: Numerics
     gradient_bytes_master: float
+    gradient_bytes_bf16_optimizer: float
     reduce_bytes: float
     extra_bytes_per_param: float
     extra_sharded_bytes_per_param: float
@@ -39,7 +40,8 @@ class MemoryProfile(Record):
     live_params: float
     gathered_blocks: float
     root_resharded: bool
-    accumulate_unsharded: bool
+    unsharded_gradients: Literal["never", "accumulating", "always"]
+    wraps_frozen: bool
     keeps_gradients: bool
     # a block
     fused_norm: bool
@@ -52,6 +54,7 @@ class MemoryProfile(Record):
     selective: Literal["op", "attention", "block"]
     selective_fraction: float
     moe_copies: float
+    grouped_experts: bool
     # the loss
     loss: Loss
     loss_upcast: bool
@@ -61,7 +64,9 @@ class MemoryProfile(Record):
     logits_kept: bool
     compiles_loss: bool
     loss_chunks: float
+    chunks_head: bool
     vocab_parallel: bool
+    ties_embeddings: bool
     # pipeline
     embedding_counts_as_layer: bool
     pipeline_keeps_gathered: bool
@@ -69,11 +74,17 @@ class MemoryProfile(Record):
     base_bytes_mixed: float
     adapter_bits: Literal[16, 32]
     adapter_autocast: bool
+    adapter_residual_bytes: float
     kbit_preparation: bool
-    kbit_saves_input: bool
+    kbit_saved_hidden: float
+    kbit_saved_ffn: float
+    merged_qkv: bool
+    qkv_storage_kept: bool
+    adapter_output_kept: bool
     lora_dropout: float
     # the allocator and the printed figure
     expandable_segments: bool
+    context_mib: float
     printed_kind: MemoryKind
 
 

@@ -48,7 +48,9 @@ def block_bytes(model: ModelColumns, training: TrainingColumns, formats: FormatC
     routed = _expert_bytes(model, block, adapter, formats)
     shared = _ffn_bytes(model, block, adapter, formats, model.shared_ffn)
     moe = TokenBytes(norms + dropout + routed[0], attention + routed[1] + shared, score)
-    widest = np.maximum(model.ffn, np.maximum(model.shared_ffn, model.expert_ffn * model.experts_per_token))
+    at_once = np.where(block.grouped_experts == 1, 1.0, 1 / np.maximum(model.num_experts, 1))
+    routed_width = model.expert_ffn * model.experts_per_token * at_once
+    widest = np.maximum(model.ffn * (model.dense_layers > 0), np.maximum(model.shared_ffn, routed_width))
     return BlockBytes(
         dense=dense,
         moe=moe,
@@ -84,10 +86,12 @@ def _norm_bytes(model: ModelColumns, training: TrainingColumns, formats: FormatC
     separate = np.where(block.separate_linears == 1, 4.0 + model.gated, 2.0)
     full = np.where(formats.casts == 1, 2 * separate, formats.compute * np.minimum(model.norms_per_layer, 2))
     groups = np.maximum(np.maximum(adapter.q, adapter.k), adapter.v) + np.maximum(adapter.gate, adapter.up)
-    count = adapter.q + adapter.k + adapter.v + adapter.gate * model.gated + adapter.up
+    qkv = adapter.q + adapter.k + adapter.v
+    merged = np.where(adapter.merged_qkv == 1, np.minimum(qkv, 1), qkv)
+    count = merged + adapter.gate * model.gated + adapter.up
     own = count * (adapter.copy + adapter.dropout)
     inputs = np.where(adapter.copy > 0, own, formats.compute * groups)
-    inputs = inputs + adapter.saves_frozen_input * formats.compute * 2
+    inputs = inputs + adapter.kbit_saved_hidden
     return h * (np.where(adapter.lora == 1, inputs, full) + model.norms_per_layer * one) + (
         model.norms_per_layer * statistics + on_qk * h
     )
@@ -106,8 +110,13 @@ def _attention_bytes(
     own = adapter.o * (adapter.copy + adapter.dropout) * model.o_width
     between = adapter.value * adapter.rank * (adapter.q + adapter.k + adapter.v + adapter.o)
     flash = e * (model.q_width + k + v + model.o_width) + 2 * e * latents + 4 * model.num_heads
+    outputs = adapter.output_kept * e * (
+        adapter.q * model.q_width + adapter.k * model.k_width + adapter.v * model.v_width
+    )
+    one_group = model.q_width == model.k_width
+    storage = adapter.qkv_storage_kept * one_group * e * (model.q_width + model.k_width)
     scores = block.eager * model.num_heads * (block.score_bytes + block.dropout * (1 + e))
-    return flash + own + between, scores
+    return flash + own + between + outputs + storage, scores
 
 
 def _ffn_bytes(
@@ -117,7 +126,7 @@ def _ffn_bytes(
     copies = np.where(model.gated == 1, block.gated_copies, block.plain_copies)
     down_input = np.where(adapter.copy > 0, adapter.copy + adapter.dropout, formats.compute)
     frozen = formats.compute * (copies - 1) + np.maximum(
-        adapter.down * down_input, adapter.saves_frozen_input * 2
+        adapter.down * down_input, adapter.kbit_saved_ffn
     )
     between = adapter.value * adapter.rank * (adapter.gate * model.gated + adapter.up + adapter.down)
     kept: Array = np.where(
@@ -131,7 +140,8 @@ def _expert_bytes(
 ) -> tuple[Array, Array]:
     """Routed experts: dispatched inputs and outputs of every copy of a token, and their feed-forwards."""
     copies = model.experts_per_token * block.moe_copies
-    tokens = 2 * formats.compute * model.hidden
+    # frozen experts keep no input, only the output that the router's weight multiplies
+    tokens = (2 - adapter.lora) * formats.compute * model.hidden
     router = 8 * model.num_experts
     return copies * tokens + router, copies * _ffn_bytes(model, block, adapter, formats, model.expert_ffn)
 

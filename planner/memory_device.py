@@ -35,6 +35,6 @@ def outside_bytes(
     )
     return Outside(
         communication=0.4 * GIB * communicators,
-        context=np.asarray(0.5 * GIB),
+        context=training.context_bytes,
         allocator_slack=slack * moving + 0.01 * states,
     )

@@ -23,7 +23,6 @@ class Stage:
     moe_layers: Array
     embedding: Array  # 1 = holds the input tables
     head: Array  # 1 = holds final norm, output projection and loss
-    tied_copy: Array  # 1 = holds a second copy of a tied table
     in_flight: Array
 
 
@@ -41,6 +40,7 @@ class StageParams:
     block_trainable: Array
     largest_linear: Array  # widest frozen matrix, for the buffer it is dequantised into
     head: Array  # trainable parameters of the output projection
+    cast_frozen: Array  # frozen linears that autocast casts
     root_all: Array  # embedding, head and final norm, trainable or not
 
 
@@ -73,7 +73,6 @@ def first_stage(model: ModelColumns, training: TrainingColumns, layout: LayoutCo
         moe_layers=layers - dense,
         embedding=np.asarray(1.0),
         head=only,
-        tied_copy=np.asarray(0.0),
         in_flight=np.minimum(chunks, layout.grad_accum),
     )
 
@@ -90,7 +89,6 @@ def last_stage(model: ModelColumns, training: TrainingColumns, layout: LayoutCol
         moe_layers=moe,
         embedding=np.asarray(p == 1, dtype=np.float64),
         head=np.asarray(1.0),
-        tied_copy=model.tied * (p > 1),
         in_flight=np.minimum(np.where(v > 1, (p * (v - 1) + 1) / v, 1), layout.grad_accum),
     )
 
@@ -107,7 +105,8 @@ def stage_params(
     nd, nm = stage.dense_layers, stage.moe_layers
     norms = (nd + nm) * model.params_norm_layer
     linear = nd * dense_linear + nm * moe_linear
-    head = (model.params_head + stage.tied_copy * model.params_embedding) * stage.head / t
+    own_table = model.tied * np.where(layout.pp > 1, stage.head, stage.head * (1 - training.sharding.ties_embeddings))
+    head = (model.params_head * stage.head + own_table * model.hidden * model.vocab) / t
     root = stage.embedding * model.params_embedding / t + head + stage.head * model.params_root_other
     block_dense = np.where(nd > 0, dense_linear, 0.0)
     block_moe = np.where(nm > 0, moe_linear + expert, 0.0)
@@ -126,6 +125,7 @@ def stage_params(
             block_trainable=block,
             largest_linear=zero,
             head=head,
+            cast_frozen=zero,
             root_all=root,
         )
     full = 1 - adapters.lora
@@ -144,6 +144,7 @@ def stage_params(
         block_trainable=full * block + np.maximum(adapter, adapter_expert) / t,
         largest_linear=adapters.quantised * _widest_matrix(model) / t,
         head=root_train * head,
+        cast_frozen=adapters.lora * (linear + nm * expert),
         root_all=root,
     )
 
@@ -193,7 +194,7 @@ def state_bytes(
     per_param = formats.master + training.sharding.extra_sharded_bytes
     root_extra = (formats.moments_root - formats.moments) * params.root * shares[0]
     optimizer = optimizer_params * (per_param + formats.moments) + root_extra
-    weights = weight_params * formats.weight + frozen + (own + own_expert) * training.sharding.extra_bytes
+    weights = weight_params * formats.weight + frozen + (own + own_expert) * training.sharding.extra_bytes * (z < 3)
     gradients = gradient_params * formats.gradient * (1 - training.sharding.in_backward)
     temporary = optimizer_params * formats.step_temporary * (1 - layout.offload_optimizer)
     paged = training.sharding.paged * optimizer

@@ -138,11 +138,11 @@ def gathered_bytes(
     stays = piped * (
         gather * all_params + sharding.reduce_bytes * (params.dense + params.expert + params.root)
     )
-    accumulates = (
-        (fsdp * (layout.grad_accum > 1) * (1 - piped) * sharding.accumulate_unsharded)
-        * sharding.reduce_bytes
-        * (params.dense + params.expert + params.root)
+    whole = np.where(
+        sharding.unsharded_gradients == 1, layout.grad_accum > 1, sharding.unsharded_gradients > 1
     )
+    flat = np.where(sharding.wraps_frozen == 1, all_params, params.dense + params.expert + params.root)
+    accumulates = fsdp * (1 - piped) * whole * formats.gradient * flat
     buckets = np.minimum(sharding.bucket_params, params.dense + params.expert + params.root)
     fixed = (
         buckets * (formats.compute + formats.gradient) * (layout.shard_group > 1) * (layout.zero_stage > 0)
@@ -191,7 +191,7 @@ def step_peak(
         layout.zero_stage == 3
     ) * params.head * formats.compute
     casts = formats.cast_cache * unsharded
-    block_casts = casts * (params.dense + params.expert)
+    block_casts = casts * (params.dense + params.expert) + formats.frozen_cast * unsharded * params.cast_frozen
     head_casts = (
         formats.head_cast * stage.head * unsharded * model.has_head * model.hidden * model.vocab / layout.tp
     )

@@ -38,6 +38,7 @@ class FormatColumns:
     residual: Array  # block inputs
     casts: Array  # 1 = autocast over fp32 weights: every linear keeps its own 16-bit input
     cast_cache: Array  # bytes of autocast's cached 16-bit copy of a weight
+    frozen_cast: Array  # the same of a frozen weight, kept for backward
     head_cast: Array  # the same of the output projection
     base_linear: Array  # frozen weights of blocks, quantised or not
     base_other: Array  # frozen embedding, head and norms
@@ -61,9 +62,12 @@ class AdapterColumns:
     down: Array
     head: Array
     quantised: Array  # 1 = the frozen base is kept in 4 or 8 bit
-    saves_frozen_input: (
-        Array  # 1 = the quantised matrix multiply keeps its input although its weight is frozen
-    )
+    # bytes per element that quantised linears keep of their inputs although they are frozen
+    kbit_saved_hidden: Array
+    kbit_saved_ffn: Array
+    merged_qkv: Array  # 1 = one adapter input for q, k and v
+    qkv_storage_kept: Array  # 1 = v is a view of a merged tensor
+    output_kept: Array  # 1 = outputs of q, k, v adapters are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +83,13 @@ class ShardingColumns:
     gathered_blocks: Array
     root_resharded: Array
     reduce_bytes: Array
-    accumulate_unsharded: Array
+    unsharded_gradients: Array  # 1 = gradients stay whole while accumulating, 2 = always
+    wraps_frozen: Array
     pipeline_keeps_gathered: Array
     extra_bytes: Array
     extra_sharded_bytes: Array
     embedding_as_layer: Array
+    ties_embeddings: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,7 @@ class BlockColumns:
     selective_attention: Array
     selective_fraction: Array
     moe_copies: Array  # tokens of the fullest expert rank over the mean
+    grouped_experts: Array  # 1 = all experts in one grouped matrix multiply, 0 = one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,7 @@ class TrainingColumns:
     block: BlockColumns
     loss: LossColumns
     expandable: Array  # 1 = the caching allocator uses expandable segments
+    context_bytes: Array
 
 
 def training_columns(trainings: Sequence[TrainingSpec]) -> TrainingColumns:
@@ -189,6 +197,7 @@ def _row(training: TrainingSpec) -> TrainingColumns:
         block=_block(training, profile),
         loss=_loss(training, profile),
         expandable=_scalar(profile.expandable_segments),
+        context_bytes=_scalar(profile.context_mib * 2**20),
     )
 
 
@@ -207,11 +216,13 @@ def _formats(
     state = 4.0 if mastered else weight
     moments, moments_root = moment_bytes(training.optimizer, state)
     base_linear, base_other = _base_bytes(training, lora, profile, compute)
-    wide_residual = amp or (lora is not None and base_other == 4)
+    wide = profile.adapter_residual_bytes if sharded else 0.0
+    wide_residual = amp or (lora is not None and (base_other == 4 or wide == 4))
+    frozen_cast = lora is not None and base_linear == 4 and compute == 2
     impl = training.optimizer_impl or profile.optimizer_impl
     return FormatColumns(
         weight=_scalar(weight),
-        gradient=_scalar(profile.gradient_bytes_master if mastered else weight),
+        gradient=_scalar(_master_gradient(training, profile) if mastered else weight),
         master=_scalar(4.0 if mastered else 0.0),
         moments=_scalar(moments),
         moments_root=_scalar(moments_root),
@@ -220,10 +231,17 @@ def _formats(
         residual=_scalar(4.0 if wide_residual else compute),
         casts=_scalar(amp),
         cast_cache=_scalar(2.0 if amp else 0.0),
-        head_cast=_scalar(2.0 if wide_residual else 0.0),
+        frozen_cast=_scalar(2.0 if frozen_cast else 0.0),
+        head_cast=_scalar(2.0 if amp or (lora is not None and base_other == 4) else 0.0),
         base_linear=_scalar(base_linear),
         base_other=_scalar(base_other),
     )
+
+
+def _master_gradient(training: TrainingSpec, profile: MemoryProfile) -> float:
+    """DeepSpeed's bf16 optimizer keeps 16-bit gradients and an fp32 accumulation of them."""
+    own = profile.gradient_bytes_bf16_optimizer
+    return own if own and training.precision == "bf16" else profile.gradient_bytes_master
 
 
 def moment_bytes(optimizer: Optimizer, state: float) -> tuple[float, float]:
@@ -285,6 +303,7 @@ def _adapter(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfi
     copy = 0.0 if same else (2.0 if autocast else 4.0)
     dropout = lora is not None and (lora.dropout or profile.lora_dropout) > 0
     quantised = lora is not None and lora.base_bits < 16
+    bnb = quantised and lora is not None and lora.quant != "gptq"
     return AdapterColumns(
         lora=_scalar(lora is not None),
         rank=_scalar(lora.rank if lora else 0),
@@ -300,24 +319,31 @@ def _adapter(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfi
         down=_scalar(targets.down),
         head=_scalar(targets.head),
         quantised=_scalar(quantised),
-        saves_frozen_input=_scalar(profile.kbit_saves_input and quantised),
+        kbit_saved_hidden=_scalar(profile.kbit_saved_hidden * bnb),
+        kbit_saved_ffn=_scalar(profile.kbit_saved_ffn * bnb),
+        merged_qkv=_scalar(profile.merged_qkv),
+        qkv_storage_kept=_scalar(profile.qkv_storage_kept),
+        output_kept=_scalar(profile.adapter_output_kept),
     )
 
 
 def _sharding(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfile) -> ShardingColumns:
     impl = training.optimizer_impl or profile.optimizer_impl
-    full = lora is None
+    bf16_optimizer = profile.gradient_bytes_bf16_optimizer > 0 and training.precision == "bf16"
+    full = lora is None and not bf16_optimizer
     return ShardingColumns(
         in_backward=_scalar(impl == "in-backward"),
         paged=_scalar(impl == "paged" or training.optimizer in PAGED),
-        keeps_gradients=_scalar(profile.keeps_gradients and full),
+        keeps_gradients=_scalar(profile.keeps_gradients and lora is None),
         bucket_copies=_scalar(profile.bucket_copies),
         bucket_params=_scalar(profile.bucket_params),
         live_params=_scalar(profile.live_params),
         gathered_blocks=_scalar(profile.gathered_blocks),
         root_resharded=_scalar(profile.root_resharded),
         reduce_bytes=_scalar(profile.reduce_bytes),
-        accumulate_unsharded=_scalar(profile.accumulate_unsharded),
+        unsharded_gradients=_scalar(("never", "accumulating", "always").index(profile.unsharded_gradients)),
+        wraps_frozen=_scalar(profile.wraps_frozen),
+        ties_embeddings=_scalar(profile.ties_embeddings),
         pipeline_keeps_gathered=_scalar(profile.pipeline_keeps_gathered),
         extra_bytes=_scalar(profile.extra_bytes_per_param if full else 0.0),
         extra_sharded_bytes=_scalar(profile.extra_sharded_bytes_per_param if full else 0.0),
@@ -342,6 +368,7 @@ def _block(training: TrainingSpec, profile: MemoryProfile) -> BlockColumns:
         selective_attention=_scalar(profile.selective == "attention"),
         selective_fraction=_scalar(profile.selective_fraction),
         moe_copies=_scalar(1.0 if training.moe_token_drop else profile.moe_copies),
+        grouped_experts=_scalar(profile.grouped_experts),
     )
 
 
@@ -359,8 +386,8 @@ def _loss(training: TrainingSpec, profile: MemoryProfile) -> LossColumns:
     backward = {
         "plain": plain + kept,
         "compiled": profile.loss_compiled_bytes,
-        "chunked": 2 * compute + plain / profile.loss_chunks,
-        "fused": profile.loss_fused_bytes + kept,
+        "chunked": (0 if profile.chunks_head else 2 * compute) + plain / profile.loss_chunks,
+        "fused": profile.loss_fused_bytes,
         "fused-linear": 0.0,
     }[loss]
     forward = max(plain - 2, 0.0) if loss == "plain" else backward
