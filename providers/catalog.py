@@ -14,11 +14,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from importlib.resources import files
-from typing import cast
 
 from planner.gpus import gpu
 from planner.links import links_for
-from planner.types import Links, Market, Offer
+from planner.types import Links, Offer
 from providers.base import Key, key, sort_key
 from providers.checks import spot_is_on_demand, unbelievable, without_outliers
 
@@ -76,7 +75,8 @@ class Correction:
 def _rows(name: str) -> list[dict[str, str]]:
     """Rows of a data file."""
     text = files("providers").joinpath(f"data/{name}").read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+    head, *rows = csv.reader(text.splitlines())
+    return [dict(zip(head, row, strict=True)) for row in rows]
 
 
 def _int(text: str) -> int | None:
@@ -153,38 +153,48 @@ def _seen(date: str) -> datetime | None:
     return seen(date)
 
 
+@lru_cache(maxsize=1)
+def _blank() -> Offer:
+    """Make an offer to copy: copying is the fastest way to many records that a test has validated."""
+    return Offer.model_construct(
+        provider="", instance_type="", region="", market="on-demand", gpu="", usd_per_hour=None, source=""
+    )
+
+
 def offer_of_row(row: dict[str, str]) -> Offer:
     """One row of ``catalog.csv`` as an offer. Not validated here, for speed: a test validates every row."""
     rules = provider_rules().get(row["provider"])
     source = sources()[row["source"]]
     price = Decimal(row["usd_per_hour"]) if row["usd_per_hour"] else None
     why = row["unknown_why"] or None
-    if price is not None and (doubt := unbelievable(price)):
-        price, why = None, doubt
-    return Offer.model_construct(
-        provider=row["provider"],
-        instance_type=row["instance_type"],
-        region=row["region"],
-        zone=row["zone"] or None,
-        market=cast("Market", row["market"]),
-        gpu=row["gpu"],
-        gpus_per_node=int(row["gpus_per_node"]),
-        links=_links(row["gpu"], row["gpus_per_node"], row["intra"], row["inter"], row["network_gbps"]),
-        vcpus=_int(row["vcpus"]),
-        host_memory_bytes=_bytes(row["memory_gib"]),
-        local_disk_bytes=_bytes(row["local_disk_gib"]),
-        usd_per_hour=price,
-        unknown_why=why if price is None else None,
-        min_billing_s=rules.min_billing_s if rules else None,
-        billing_increment_s=rules.billing_increment_s if rules else None,
-        not_included=rules.not_included if rules else (),
-        max_nodes=_int(row["max_nodes"]),
-        price_seen=_seen(row["price_date"]),
-        source=source.title,
-        source_licence=source.licence,
-        origin="shipped",
-        available=None,
-        note=row["note"],
+    if price is not None:
+        why = unbelievable(price)
+    return _blank().model_copy(
+        update={
+            "provider": row["provider"],
+            "instance_type": row["instance_type"],
+            "region": row["region"],
+            "zone": row["zone"] or None,
+            "market": row["market"],
+            "gpu": row["gpu"],
+            "gpus_per_node": int(row["gpus_per_node"]),
+            "links": _links(
+                row["gpu"], row["gpus_per_node"], row["intra"], row["inter"], row["network_gbps"]
+            ),
+            "vcpus": _int(row["vcpus"]),
+            "host_memory_bytes": _bytes(row["memory_gib"]),
+            "local_disk_bytes": _bytes(row["local_disk_gib"]),
+            "usd_per_hour": None if why else price,
+            "unknown_why": why,
+            "min_billing_s": rules.min_billing_s if rules else None,
+            "billing_increment_s": rules.billing_increment_s if rules else None,
+            "not_included": rules.not_included if rules else (),
+            "max_nodes": _int(row["max_nodes"]),
+            "price_seen": _seen(row["price_date"]),
+            "source": source.title,
+            "source_licence": source.licence,
+            "note": row["note"],
+        }
     )
 
 
