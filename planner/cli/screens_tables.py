@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -12,21 +13,25 @@ from planner.types import Gpu, Offer, Plan
 
 
 def gpus(rows: Sequence[Gpu], cheapest: Mapping[str, Offer], now: datetime, term: Terminal) -> str:
-    """Draw the table of GPUs with the cheapest offer of each."""
+    """Draw the table of GPUs by class, with the cheapest offer of each."""
     columns = [
         Column("GPU"),
-        Column("CLASS"),
         Column("GiB", right=True),
         Column("GB/s", right=True),
         Column("FP32", right=True),
         Column("BF16", right=True),
         Column("FP8", right=True),
-        *([Column("LINK", 9), Column("ECC")] if term.wide else []),
+        *([Column("LINK"), Column("ECC")] if term.wide else []),
         Column("USD/GPU/h"),
         Column("AGE"),
     ]
     body = [_gpu_cells(g, cheapest.get(g.id), now, term) for g in rows]
-    lines = text.table(columns, body, term.width)
+    widths = text.fit(columns, body, term.width - 2)
+    lines = [text.header(columns, widths, "  ")]
+    for name in ("datacenter", "workstation", "consumer"):
+        of_class = [cells for g, cells in zip(rows, body, strict=True) if g.gpu_class == name]
+        lines += [name] if of_class else []
+        lines += [line for cells in of_class for line in text.row(columns, widths, cells, "  ")]
     foot = (
         "GiB as torch reports it (~: estimated). FP32, BF16, FP8: dense TFLOPS with fp32 accumulation; "
         "– where it has none. USD/GPU/h: the cheapest offer in the catalog, any market."
@@ -38,15 +43,20 @@ def _gpu_cells(gpu: Gpu, offer: Offer | None, now: datetime, term: Terminal) -> 
     estimated = "~" if gpu.usable_memory_basis == "estimated" else ""
     cells = [
         gpu.id,
-        gpu.gpu_class,
         estimated + units.gib_number(gpu.usable_memory_bytes),
         units.whole(gpu.memory_bandwidth_bytes_per_s / 1e9),
         units.tflops(gpu.fp32_flops_per_s),
         units.tflops(gpu.bf16_flops_per_s),
         units.tflops(gpu.fp8_flops_per_s),
     ]
-    cells += [gpu.link_kind, "yes" if gpu.ecc else "no"] if term.wide else []
+    cells += [_link(gpu), "yes" if gpu.ecc else "no"] if term.wide else []
     return [*map(text.keep, cells), *_price_cells(offer, now, term)]
+
+
+def _link(gpu: Gpu) -> str:
+    """Name the link between GPUs in one word; ``plan gpus --json`` has it in full."""
+    word = re.split(r"[+( ]", gpu.link_kind, maxsplit=1)[0]
+    return word.removeprefix("nvlink-")
 
 
 def _price_cells(offer: Offer | None, now: datetime, term: Terminal) -> list[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.main import get_command
 
 from planner.cli import main
 
@@ -263,15 +264,15 @@ WORDS = st.one_of(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
-@given(
-    flag=st.sampled_from(
-        "--params --model --spec --tokens --seq-len --global-batch --method --precision --optimizer --framework "
-        "--loss --lora-rank --quant --budget --deadline --gpu --provider --region --not --market --max-gpus --stage "
-        "--headroom --micro-batch --zero --tp --ep --recompute --offload --sort --top".split()
-    ),
-    word=WORDS,
+FLAGS = sorted(
+    option.opts[0]
+    for option in get_command(main.app).commands["suggest"].params
+    if option.param_type_name == "option" and not option.is_flag
 )
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(flag=st.sampled_from(FLAGS), word=WORDS)
 def test_no_word_after_any_option_makes_a_traceback(
     flag: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
