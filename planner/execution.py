@@ -68,6 +68,7 @@ class SpeedProfile(Record):
     selective_attention: float
     selective_memory: float
     shard_copy_bytes: float
+    pads_vocab: bool
     clip_bytes: float
     step_overhead_s: float
     micro_batch_overhead_s: float
@@ -106,6 +107,7 @@ class ExecutionColumns:
     loss_bytes: Array  # moved per logit
     fused_linear_loss: Array
     vocab_parallel: Array
+    pads_vocab: Array
     eager_attention: Array
     attention_kernel: Array  # into efficiency.KERNELS
     score_bytes: Array  # moved per attention score, forward and backward, where scores are materialised
@@ -250,6 +252,7 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
         loss_bytes=_scalar(_LOSS_BYTES[loss]),
         fused_linear_loss=_scalar(loss == "fused-linear"),
         vocab_parallel=_scalar(memory.vocab_parallel),
+        pads_vocab=_scalar(speed.pads_vocab),
         eager_attention=_scalar(eager),
         attention_kernel=np.asarray(KERNELS.index(kernel)),
         score_bytes=_scalar(speed.score_traffic_bytes + (11.0 if dropout > 0 else 0.0)),

@@ -189,7 +189,8 @@ def _weights_s(
     kept = np.where(execution.fp8_weights_kept > 0, layout.grad_accum, 1)
     casts = execution.cast_bytes * (1 - execution.frozen_base) + execution.fp8_weight_bytes / kept
     copies = execution.shard_copy_bytes * (layout.zero_stage >= 3) * (layout.dp * layout.cp > 1)
-    return (local * (casts + copies) + trained * execution.accumulate_bytes + quantised) / bandwidth
+    seconds: Array = (local * (casts + copies) + trained * execution.accumulate_bytes + quantised) / bandwidth
+    return seconds
 
 
 def _block_traffic(

@@ -21,6 +21,14 @@ TILE_ROWS = 128.0
 # Streaming kernels that follow each other on a stream leave this gap (te42kyfo/gpu-benches, CUDA launches
 # in a stream).
 KERNEL_GAP_S = 1.5e-6
+# Matrix multiplies whose widths are no multiples of 64 elements load operands in narrower pieces (NVIDIA matrix
+# multiplication guide, "Tensor Core requirements"); of 8 elements: see the step from 50257 to 50304 words in
+# karpathy/nanoGPT. The factors are fitted.
+ALIGNMENT = 64.0
+MISALIGNED = 1.3
+ODD_VOCAB = 2.0
+# A sliding window is visited in tiles: queries of one tile see the window and up to this many keys more.
+WINDOW_TILE_KEYS = 256.0
 # Grouped matrix multiplies over experts against one of the same total size (fitted; see
 # tests/accuracy/NOTES.md).
 GROUPED_SHARE = 0.7
@@ -150,7 +158,7 @@ def _linears_s(
     )
     launches = 4 + 2 * (execution.linear.forward_launches > 1.25) + (model.mla_kv_rank > 0) * 3
     plain_s = gemm_s(
-        2 * tokens * plain / layout.tp,
+        2 * tokens * plain / layout.tp * _alignment(model, layout),
         execution.linear_bytes * (tokens * widths + plain / layout.tp),
         launches,
         rates.linear_flops_per_s,
@@ -160,6 +168,14 @@ def _linears_s(
     if not np.any(model.num_experts):
         return plain_s
     return plain_s + moe * _experts_s(model, execution, layout, rates, tokens, per_expert)
+
+
+def _alignment(model: ModelColumns, layout: LayoutColumns) -> Array:
+    """Factor on the linears' time where widths on a tensor-parallel rank do not fill whole loads."""
+    odd = (model.hidden % ALIGNMENT > 0) | (model.q_width / layout.tp % ALIGNMENT > 0)
+    odd = odd | (model.ffn / layout.tp % ALIGNMENT > 0)
+    factor: Array = np.where(odd, MISALIGNED, 1.0)
+    return factor
 
 
 def _experts_s(
@@ -252,7 +268,10 @@ def _attention_s(
     """Forward and backward seconds of the scores of a block. The fused backward pass does 2.5 times the
     forward work.
     """
-    flops = 2 * tokens * model.attention_dims / layout.tp * visible_keys(model, execution.seq_len)
+    local = model.local_layers / model.num_layers
+    tiles = local * np.minimum(WINDOW_TILE_KEYS, np.maximum(execution.seq_len - model.attention_window, 0))
+    keys = visible_keys(model, execution.seq_len) + tiles
+    flops = 2 * tokens * model.attention_dims / layout.tp * keys
     fused_forward = flops / rates.attention_forward_flops_per_s + rates.half_latency_s
     fused_backward = 2.5 * flops / rates.attention_backward_flops_per_s + 2 * rates.half_latency_s
     if not np.any(execution.eager_attention):
@@ -347,8 +366,10 @@ def ends_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutCo
     tokens = tokens_per_micro_batch(execution, layout)
     split = np.where(execution.vocab_parallel > 0, layout.tp, 1)
     vocab = model.vocab * model.has_head / split
+    odd = np.where(model.vocab % 8 > 0, ODD_VOCAB, np.where(model.vocab % ALIGNMENT > 0, MISALIGNED, 1.0))
+    factor = np.where(execution.pads_vocab > 0, 1.0, odd)
     head = gemm_s(
-        2 * tokens * model.matmul_head / split,
+        2 * tokens * model.matmul_head / split * factor,
         execution.activation_bytes * (tokens * (model.hidden + vocab) + model.matmul_head / split),
         np.asarray(1.0),
         rates.half_flops_per_s,
