@@ -50,7 +50,7 @@ def _gpu_cells(gpu: Gpu, offer: Offer | None, now: datetime, term: Terminal) -> 
         units.tflops(gpu.fp8_flops_per_s),
     ]
     cells += [_link(gpu), "yes" if gpu.ecc else "no"] if term.wide else []
-    return [*map(text.keep, cells), *_price_cells(offer, now, term)]
+    return cells + _price_cells(offer, now, term)
 
 
 def _link(gpu: Gpu) -> str:
@@ -73,10 +73,8 @@ def plans(rows: Sequence[Plan], now: datetime, term: Terminal) -> str:
     """Draw the saved plans, newest first."""
     if not rows:
         return "No plans saved."
-    columns = [Column("PLAN"), Column("AGE"), Column("VERDICT")]
-    columns += (
-        [Column("MODEL"), Column("GPUS", 15), Column("OFFER", 18)] if term.wide else [Column("GPUS", 15)]
-    )
+    columns = [Column("PLAN"), Column("AGE"), *([Column("MODEL")] if term.wide else []), Column("GPUS", 15)]
+    columns += [Column("OFFER", 18)] if term.wide else []
     columns += [Column("TIME", 14), Column("COST USD")]
     return "\n".join(text.table(columns, [_plan_cells(p, now, term) for p in rows], term.width))
 
