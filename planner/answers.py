@@ -7,8 +7,13 @@ from typing import get_args
 
 import numpy as np
 
-from planner import bands
+from planner import bands, memory, speed
 from planner.columns import Array, MachineColumns, MemoryColumns, SpeedColumns
+from planner.execution import execution_columns
+from planner.layouts import layout_columns
+from planner.links import machine_columns
+from planner.model import model_columns
+from planner.numerics import training_columns
 from planner.types import (
     Band,
     Layout,
@@ -16,6 +21,7 @@ from planner.types import (
     MemoryParts,
     Method,
     PeakAt,
+    Run,
     Shape,
     SpeedEstimate,
     SpeedParts,
@@ -23,6 +29,29 @@ from planner.types import (
 
 PEAKS: tuple[PeakAt, ...] = get_args(PeakAt)
 AXES = ("dp", "tp", "pp", "cp", "ep")
+
+
+def evaluate(runs: Sequence[Run]) -> list[tuple[MemoryEstimate, SpeedEstimate]]:
+    """Estimate any number of runs at once, through the columns that the search uses.
+
+    Raises ``UserError`` for a GPU that cannot compute in the precision of its run.
+    """
+    if not runs:
+        return []
+    trainings, shapes = [r.training for r in runs], [r.shape for r in runs]
+    layouts, methods = [r.layout for r in runs], [r.training.method for r in runs]
+    model, training = model_columns([r.model for r in runs]), training_columns(trainings)
+    layout = layout_columns(layouts)
+    machine = machine_columns(shapes, [t.precision for t in trainings])
+    in_memory = memory.estimate(model, training, layout, machine)
+    in_time = speed.estimate(model, training, execution_columns(trainings), layout, machine)
+    return list(
+        zip(
+            memory_estimates(in_memory, machine, shapes, methods),
+            speed_estimates(in_time, machine, shapes, layouts, methods),
+            strict=True,
+        )
+    )
 
 
 def memory_estimates(

@@ -19,7 +19,7 @@ from planner.search_state import NO_LAYOUT, TOO_BIG, TOO_BIG_FOR_HOST, TOO_BIG_T
 from planner.types import Goal, Layout, LayoutPins, ModelSpec, Offer, TrainingSpec
 from planner.verdicts import REASONS, Judged
 
-_WHY = {
+WHY = {
     NO_LAYOUT: "illegal",
     TOO_BIG: "memory",
     TOO_BIG_TO_LOAD: "load",
@@ -140,7 +140,7 @@ def lost(of: Outcome) -> tuple[Index, NDArray[np.str_]]:
 
 def _why_nothing(of: Outcome, shape: int) -> str:
     """Why a shape has no layout at all."""
-    why = _WHY[int(of.found.misses.why[shape])]
+    why = WHY[int(of.found.misses.why[shape])]
     pinned_tp = (of.question.pins.tp or 1) > 1
     if why == "illegal" and pinned_tp and is_slow(of.market.shapes[shape].links, across_nodes=False):
         return "link"

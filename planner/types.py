@@ -464,6 +464,7 @@ class Suggestion(Record):
     num_offers: int
     num_layouts: int
     layouts_by_family: dict[str, int]
+    num_fitting: int = 0
 
 
 class Plan(Record):

@@ -39,6 +39,7 @@ class Judged:
     cost: CostColumns
     verdict: Index
     reason: Index
+    grade: Index  # of memory and link, as ``search_state`` has it
 
 
 def judge(
@@ -60,7 +61,7 @@ def judge(
     if goal.deadline_s is not None:
         strained = strained | (costs.hours.high * cost.HOUR_S > goal.deadline_s)
     verdict = np.where(reason >= 0, OVER, np.where(strained, TIGHT, OK))
-    return Judged(listing, pick, costs, verdict, reason)
+    return Judged(listing, pick, costs, verdict, reason, picks.grade[pick])
 
 
 def _costs(
@@ -136,9 +137,10 @@ def _stage_broken(goal: Goal, market: Listings, listing: Index, costs: CostColum
     """In production: GPUs without ECC for runs over a day, and spot where the run writes no checkpoints."""
     if goal.stage != "production":
         return np.zeros(len(listing), dtype=bool)
-    no_ecc = np.array([not gpu(o.gpu).ecc for o in market.offers])[market.offer[listing]]
+    of = market.offer[listing]
+    no_ecc = np.array([not gpu(o.gpu).ecc for o in market.offers], dtype=bool)[of]
     broken: NDArray[np.bool_] = no_ecc & (costs.hours.mid > ECC_FROM_H)
-    broken |= np.array([_is_bare_spot(goal, o) for o in market.offers])[market.offer[listing]]
+    broken |= np.array([_is_bare_spot(goal, o) for o in market.offers], dtype=bool)[of]
     return broken
 
 
@@ -156,6 +158,7 @@ def order_keys(judged: Judged, goal: Goal) -> tuple[Array, ...]:
 
 
 def best_of_listing(judged: Judged, goal: Goal) -> Index:
-    """Best row of each listing; among lost ones, the one that got furthest through ``REASONS``."""
+    """Best row of each listing; among lost ones, the one that got furthest, and then the safest in memory."""
     verdict, *rest = order_keys(judged, goal)
-    return first_of((judged.listing,), (verdict, -judged.reason, *rest))
+    grade = np.where(judged.verdict == OVER, judged.grade, 0)
+    return first_of((judged.listing,), (verdict, -judged.reason, grade, *rest))
