@@ -37,6 +37,10 @@ _OPTIMIZER_BYTES = {
 _OPTIMIZER_BYTES_16BIT = 0.5  # all states in 16 bit move half
 # Bytes moved per logit by the loss, forward and backward: every fp32 intermediate is written and read.
 _LOSS_BYTES = {"plain": 40.0, "chunked": 34.0, "compiled": 10.0, "fused": 12.0, "fused-linear": 10.0}
+# Scales per row leave the vendor's fastest kernels: no faster than 16 bit in pytorch/torchtitan
+# benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md. Block scales: NVIDIA-NeMo/Megatron-Bridge tables,
+# 2-6 % of a step.
+_RECIPE_SHARE = {"rowwise": 0.6, "mx-or-subchannel": 0.95}
 _IMPL_FACTOR = {"fused": 1.0, "foreach": 3.0, "for-loop": 3.5, "in-backward": 1.2, "paged": 1.3}
 _IMPL_LAUNCHES = {"fused": 0.1, "foreach": 0.6, "for-loop": 12.0, "in-backward": 2.0, "paged": 2.0}
 
@@ -91,6 +95,7 @@ class ExecutionColumns:
 
     seq_len: Array
     precision_index: Array  # of the linears, into efficiency.PRECISIONS
+    linear_share: Array  # of the rate of that precision that the fp8 recipe's kernels reach
     half_index: Array  # of attention and the head
     activation_bytes: Array  # per element: 2, or 4 in fp32 / tf32
     linear_bytes: Array  # operand bytes per element of the linears: 1 with fp8
@@ -142,7 +147,8 @@ class ExecutionColumns:
     dequantise_bytes: Array  # moved per quantised weight and pass
     quantised: Array
     lora_rank: Array
-    lora_dropout: Array  # 1 where adapters have dropout
+    adapter_input_bytes: Array  # moved per element of an adapted linear's input and output, each direction
+    adapter_output_bytes: Array
     lora_q: Array
     lora_k: Array
     lora_v: Array
@@ -233,9 +239,11 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
     lora = training.lora or (LoraSpec() if training.method in ("lora", "qlora") else None)
     targets = parse_targets(lora.targets) if lora else LoraTargets()
     compiled_graphs = 1.0 - speed.graph_share
+    adapter_bytes = _adapter_bytes(training, lora, memory)
     return ExecutionColumns(
         seq_len=_scalar(training.seq_len),
         precision_index=np.asarray(PRECISIONS.index(linears)),
+        linear_share=_scalar(_RECIPE_SHARE.get(training.fp8_recipe or "", 1.0) if linears == "fp8" else 1.0),
         half_index=np.asarray(PRECISIONS.index(half)),
         activation_bytes=_scalar(4 if wide else 2),
         linear_bytes=_scalar({"fp8": 1}.get(training.precision, 4 if wide else 2)),
@@ -294,7 +302,8 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
         dequantise_bytes=_scalar(_dequantise_bytes(lora)),
         quantised=_scalar(lora is not None and lora.base_bits < 16),
         lora_rank=_scalar(lora.rank if lora else 0),
-        lora_dropout=_scalar(lora is not None and max(lora.dropout, memory.lora_dropout) > 0),
+        adapter_input_bytes=_scalar(adapter_bytes[0]),
+        adapter_output_bytes=_scalar(adapter_bytes[1]),
         lora_q=_scalar(targets.q),
         lora_k=_scalar(targets.k),
         lora_v=_scalar(targets.v),
@@ -312,6 +321,23 @@ def _cast_bytes(
     """Bytes moved per parameter and micro-batch to cast fp32 weights under autocast: read 4, write 2."""
     numerics = training.numerics or memory.numerics
     return 6.0 if numerics == "fp32-weights-amp" and not pure16 and not wide else 0.0
+
+
+def _adapter_bytes(
+    training: TrainingSpec, lora: LoraSpec | None, memory: frameworks.MemoryProfile
+) -> tuple[float, float]:
+    """Bytes moved per element of input and output of an adapted linear, in each direction.
+
+    16 bit: dropout (read, write, mask), the read of A; the write of B, scale, add. fp32 adapters without
+    autocast compute in fp32 and cast both ways (huggingface/peft tuners/lora/layer.py).
+    """
+    if lora is None:
+        return 0.0, 0.0
+    dropout = max(lora.dropout, memory.lora_dropout) > 0
+    wide = (lora.adapter_bits or memory.adapter_bits) == 32 and training.precision in ("bf16-pure", "fp32")
+    if wide:
+        return (19.0 if dropout else 10.0), 28.0
+    return (7.0 if dropout else 2.0), 12.0
 
 
 def _dequantise_bytes(lora: LoraSpec | None) -> float:

@@ -21,9 +21,9 @@ TILE_ROWS = 128.0
 # Streaming kernels that follow each other on a stream leave this gap (te42kyfo/gpu-benches, CUDA launches
 # in a stream).
 KERNEL_GAP_S = 1.5e-6
-# Matrix multiplies whose widths are no multiples of 64 elements load operands in narrower pieces (NVIDIA matrix
-# multiplication guide, "Tensor Core requirements"); of 8 elements: see the step from 50257 to 50304 words in
-# karpathy/nanoGPT. The factors are fitted.
+# Matrix multiplies whose widths are no multiples of 64 elements load operands in narrower pieces (NVIDIA
+# matrix multiplication guide, "Tensor Core requirements"); of 8 elements: see the step from 50257 to
+# 50304 words in karpathy/nanoGPT. The factors are fitted.
 ALIGNMENT = 64.0
 MISALIGNED = 1.3
 ODD_VOCAB = 2.0
@@ -93,7 +93,9 @@ def rates_of(
     wide = np.minimum(128 / model.head_dim, 1) ** attention.wide_exponent[gpu, execution.attention_kernel]
     shape = half * seq / (seq + half_seq) * narrow * wide
     return Rates(
-        linear_flops_per_s=curves.flops_per_s[gpu, execution.precision_index] * sustained,
+        linear_flops_per_s=curves.flops_per_s[gpu, execution.precision_index]
+        * sustained
+        * execution.linear_share,
         linear_operand_bytes_per_s=curves.operand_bytes_per_s[gpu, execution.precision_index],
         linear_latency_s=curves.latency_s[gpu, execution.precision_index],
         half_flops_per_s=half,
@@ -356,7 +358,9 @@ def _extra_bytes(
     permuted = 8 * routed * model.hidden * execution.activation_bytes / 2
     inputs, outputs = adapter_widths(model, execution)
     adapters = (
-        tokens / layout.tp * (5 * execution.lora_dropout * inputs + 6 * outputs) * (execution.lora_rank > 0)
+        tokens
+        / layout.tp
+        * (execution.adapter_input_bytes * inputs + execution.adapter_output_bytes * outputs)
     )
     return cast_forward + permuted + adapters, cast_backward + permuted + adapters
 
