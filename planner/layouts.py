@@ -340,7 +340,7 @@ def _batch_is_legal(
     made = table[ROW["dp"], mesh] * micro * accum
     allowed = 0.0 if batch.exact else BATCH_ROUNDING
     keep: NDArray[np.bool_] = np.abs(made / batch.sequences - 1.0) <= allowed + 1e-9
-    if pins.micro_batch is not None and pins.grad_accum is not None:
+    if pins.grad_accum is not None and (pins.micro_batch is not None or not batch.exact):
         keep = np.ones_like(keep)
     pp, chunks = table[ROW["pp"], mesh], table[ROW["interleave"], mesh]
     if pins.grad_accum is None and pins.pp is None:

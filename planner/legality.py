@@ -34,9 +34,10 @@ def tensor_reason(model: ModelSpec, tp: int) -> str | None:
 def pipeline_reason(model: ModelSpec, pp: int, interleave: int, grad_accum: int | None) -> str | None:
     """Why ``pp`` stages of ``interleave`` chunks cannot hold this model's layers, or ``None``.
 
-    Stages may be uneven; interleaving needs micro-batches in multiples of ``pp`` (arXiv 2104.04473, 2.2).
+    Stages may be uneven, and embedding and head may count as layers (Megatron-LM); interleaving needs micro-batches
+    in multiples of ``pp`` (arXiv 2104.04473, 2.2).
     """
-    if pp * interleave > model.num_layers:
+    if pp > model.num_layers or pp * interleave > model.num_layers + 2:
         chunks = f"--pp {pp}" if interleave == 1 else f"--pp {pp} with {interleave} chunks each"
         return f"{model.num_layers} layers are fewer than the stages of {chunks}"
     if interleave > 1 and pp == 1:
@@ -98,9 +99,6 @@ def method_reason(training: TrainingSpec, layout: Layout) -> str | None:
     split = max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
     if training.method == "qlora" and split:
         return "no framework splits a quantised base by --tp, --pp, --cp or --ep: use data parallel or FSDP"
-    quant = training.lora.quant if training.lora else None
-    if training.method == "qlora" and quant == "gptq" and layout.zero_stage == 3:
-        return "a gptq base cannot be sharded: use --zero 0, 1 or 2"
     return None
 
 

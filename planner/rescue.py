@@ -127,8 +127,8 @@ def saving(
 ) -> tuple[str, Outcome] | None:
     """Find the first of ``flags`` that saves something on these offers, with what it leads to.
 
-    With ``raise_limits``, where flags lead to a row that only budget or deadline still break, what they would have
-    to be is added.
+    With ``raise_limits``, where flags lead to a row that only budget or deadline still break, what they would
+    have to be is added.
     """
     for each in flags:
         found = _tried(question, each, offers, num_nodes)

@@ -1,0 +1,131 @@
+"""The public functions: ``suggest`` and ``estimate``. Pure: no network, no clock, no environment.
+
+>>> from planner.api import estimate, suggest
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner import answers, bands, frameworks
+from planner.candidates import work_of_run
+from planner.completion import Completed, complete
+from planner.cost_lines import whole_run
+from planner.errors import UserError
+from planner.links import warnings_of
+from planner.question import Question
+from planner.runs import RunRequest
+from planner.suggest import suggest as answer
+from planner.types import (
+    Estimate,
+    Goal,
+    LayoutPins,
+    MemoryEstimate,
+    ModelSpec,
+    Offer,
+    Run,
+    SkippedProvider,
+    SpeedEstimate,
+    Suggestion,
+    TrainingSpec,
+)
+from planner.what_if import Outlook, changes
+
+__all__ = ["estimate", "estimate_each", "suggest", "what_if"]
+
+DEFAULT_HEADROOM = 0.2
+NO_PINS = LayoutPins()
+
+
+def suggest(
+    model: ModelSpec,
+    training: TrainingSpec,
+    goal: Goal,
+    offers: Sequence[Offer],
+    *,
+    pins: LayoutPins = NO_PINS,
+    top: int = 5,
+    skipped: Sequence[SkippedProvider] = (),
+) -> Suggestion:
+    """Which GPUs, how many, laid out how, for how long, at what cost.
+
+    ``offers``: all that are known; the goal picks among them, and a rescue may look beyond the goal. Tokens
+    and global batch that ``training`` leaves out follow from documented rules (``planner.defaults``). Where the
+    optimizer is not set, 8-bit states are tried where memory is short.
+
+    Raises ``UserError`` for what cannot be asked: unknown names, a pinned layout that this model cannot have.
+    """
+    return answer(Question(model, training, goal, pins), offers, skipped, top)
+
+
+def estimate(requests: Sequence[RunRequest], headroom: float = DEFAULT_HEADROOM) -> list[Estimate]:
+    """Memory and speed of runs, all at once; parts of a layout that a request leaves out are searched.
+
+    Raises ``UserError`` for the first request that cannot be answered; ``estimate_each`` keeps going.
+    """
+    found = []
+    for each in estimate_each(requests, headroom):
+        if isinstance(each, UserError):
+            raise each
+        found.append(each)
+    return found
+
+
+def estimate_each(
+    requests: Sequence[RunRequest], headroom: float = DEFAULT_HEADROOM
+) -> list[Estimate | UserError]:
+    """Answer each request with an estimate, or with the error that says why there is none."""
+    completed = [_complete(request, headroom) for request in requests]
+    runs = [each.run for each in completed if isinstance(each, Completed)]
+    estimates = iter(answers.evaluate(runs))
+    found: list[Estimate | UserError] = []
+    for request, each in zip(requests, completed, strict=True):
+        if isinstance(each, UserError):
+            found.append(each)
+        else:
+            in_memory, in_time = next(estimates)
+            found.append(_estimate(request, each, in_memory, in_time))
+    return found
+
+
+def what_if(run: Run) -> tuple[Outlook, ...]:
+    """Estimate what the usual changes would do to a run."""
+    listed = changes(run)
+    estimates = answers.evaluate([change.run for change in listed])
+    return tuple(
+        Outlook(
+            name=change.name,
+            estimate=Estimate(run=change.run, memory=in_memory, speed=in_time),
+            note=change.note,
+        )
+        for change, (in_memory, in_time) in zip(listed, estimates, strict=True)
+    )
+
+
+def _complete(request: RunRequest, headroom: float) -> Completed | UserError:
+    """Make a request whole, or say why it cannot be."""
+    try:
+        return complete(request, headroom)
+    except UserError as error:
+        return error
+
+
+def _estimate(
+    request: RunRequest, completed: Completed, in_memory: MemoryEstimate, in_time: SpeedEstimate
+) -> Estimate:
+    """Put the answer for one request together."""
+    run = completed.run
+    shape, training = run.shape, run.training
+    num_gpus = shape.gpus_per_node * shape.num_nodes
+    said = [*completed.said]
+    if (unknown := frameworks.warning(training.framework)) is not None:
+        said.append(unknown)
+    if num_gpus > 1:
+        said += warnings_of(shape.links)
+    said += bands.warnings(shape.gpu, training.method, bands.scale_of(num_gpus, shape.num_nodes))
+    whole = None
+    if training.num_tokens is not None:
+        whole = whole_run(in_time.step_s, work_of_run(run), request.usd_per_gpu_hour)
+    return Estimate.model_construct(
+        run=run, memory=in_memory, speed=in_time, whole=whole, warnings=tuple(dict.fromkeys(said))
+    )

@@ -1,0 +1,110 @@
+"""Runs of which parts are missing: the layout that ``suggest`` would choose, given degrees kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner import gpus, search
+from planner.defaults import TOKENS_PER_PARAMETER, default_batch_tokens
+from planner.errors import UserError
+from planner.layouts import BatchRule, layout_of
+from planner.legality import check_layout, degrees_reason
+from planner.model import check_model
+from planner.model_count import count_params
+from planner.runs import RunRequest, shape_of
+from planner.search_state import OK
+from planner.types import Layout, Run, Shape, TrainingSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A whole run, and in sentences what was chosen for it."""
+
+    run: Run
+    said: tuple[str, ...]
+
+
+def complete(request: RunRequest, headroom: float) -> Completed:
+    """Make a request whole.
+
+    Raises ``UserError`` for a layout that cannot run, or a GPU that cannot compute in the precision.
+    """
+    check_model(request.model)
+    shape = shape_of(request)
+    card = gpus.gpu(shape.gpu)
+    if request.layout is not None:
+        check_layout(
+            request.model, request.training, request.layout, card, shape.gpus_per_node, shape.num_nodes
+        )
+        return Completed(_run(request, request.layout, shape, request.training), request.assumed)
+    reason = gpus.supports(card, request.training.precision)
+    if reason:
+        raise UserError(f"{request.model.name} on {card.id}: {reason}", "--precision fp16")
+    training, batch, said = _batch(request)
+    layout, how = _searched(request, training, batch, shape, headroom)
+    return Completed(_run(request, layout, shape, training), (*request.assumed, *said, how))
+
+
+def _run(request: RunRequest, layout: Layout, shape: Shape, training: TrainingSpec) -> Run:
+    """Put a run together."""
+    return Run.model_construct(
+        id=request.id or "run", model=request.model, training=training, layout=layout, shape=shape
+    )
+
+
+def _batch(request: RunRequest) -> tuple[TrainingSpec, BatchRule, tuple[str, ...]]:
+    """Find the global batch: as asked, else as pinned, else by the default rule."""
+    training, pins = request.training, request.pins
+    asked = training.global_batch_tokens
+    if asked is not None:
+        return training, BatchRule(max(1, round(asked / training.seq_len)), exact=True), ()
+    if pins.micro_batch is not None and pins.grad_accum is not None:
+        return training, BatchRule(pins.micro_batch * pins.grad_accum, exact=False), ()
+    pretrain = training.method == "pretrain"
+    usual = TOKENS_PER_PARAMETER * count_params(request.model).total if pretrain else math.inf
+    batch = default_batch_tokens(request.model, pretrain, training.seq_len, training.num_tokens or usual)
+    sequences = batch // training.seq_len
+    said = f"global batch not given: {sequences} sequences assumed"
+    return training, BatchRule(sequences, exact=False), (said,)
+
+
+def _searched(
+    request: RunRequest, training: TrainingSpec, batch: BatchRule, shape: Shape, headroom: float
+) -> tuple[Layout, str]:
+    """Search the parts of the layout that are missing; say which kind of layout was found."""
+    found = search.search(
+        request.model,
+        training,
+        batch,
+        request.pins,
+        [shape],
+        headroom,
+        free_optimizer=False,
+        allow_slow_link=True,
+    )
+    picks = found.picks
+    if len(picks.shape):
+        best = int(np.argmin(picks.grade))
+        safe = picks.grade[best] == OK
+        words = "the fastest safe layout" if safe else "no layout is safe: the fastest that fits"
+        return layout_of(picks.table, best), f"{words} was chosen for what the run leaves open"
+    if np.isfinite(found.misses.device_bytes[0]):
+        return layout_of(found.misses.table, 0), "no layout fits: the one that needs least memory was chosen"
+    raise _impossible(request, training, shape)
+
+
+def _impossible(request: RunRequest, training: TrainingSpec, shape: Shape) -> UserError:
+    """Say why the degrees that are given leave no legal layout."""
+    pins = request.pins
+    num_gpus = shape.gpus_per_node * shape.num_nodes
+    given = {k: v for k, v in pins.model_dump().items() if v is not None and k in Layout.model_fields}
+    tp, pp, cp = pins.tp or 1, pins.pp or 1, pins.cp or 1
+    layout = Layout().model_copy(update={**given, "dp": pins.dp or max(1, num_gpus // (tp * pp * cp))})
+    reason = degrees_reason(request.model, training, layout, pins.grad_accum)
+    if reason is None:
+        sequences = (training.global_batch_tokens or 0) // training.seq_len
+        reason = f"no legal layout on {num_gpus} GPUs makes a global batch of {sequences} sequences"
+    return UserError(f"{reason} ({request.model.name} on {num_gpus}x {shape.gpu})", "leave a degree out")
