@@ -59,6 +59,7 @@ class MemoryProfile(Record):
     loss: Loss
     loss_upcast: bool
     loss_plain_bytes: float
+    loss_parallel_bytes: float
     loss_compiled_bytes: float
     loss_fused_bytes: float
     logits_kept: bool
@@ -84,6 +85,7 @@ class MemoryProfile(Record):
     lora_dropout: float
     # the allocator and the printed figure
     expandable_segments: bool
+    fragmentation: float
     context_mib: float
     printed_kind: MemoryKind
 

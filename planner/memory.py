@@ -38,7 +38,7 @@ def estimate(
         first = _fuller(first, last)
     weights, optimizer, peak, offloaded = first
     states = weights + optimizer
-    outside = outside_bytes(training, layout, machine, states + peak.gradients, peak.total - peak.gradients)
+    outside = outside_bytes(training, layout, machine, states, peak)
     allocated = states + peak.total
     reserved = allocated + outside.allocator_slack
     return MemoryColumns(

@@ -55,9 +55,7 @@ def block_bytes(model: ModelColumns, training: TrainingColumns, formats: FormatC
         dense=dense,
         moe=moe,
         dense_selective=_selective(model, block, formats, dense, model.ffn),
-        moe_selective=_selective(
-            model, block, formats, moe, model.shared_ffn + model.experts_per_token * model.expert_ffn
-        ),
+        moe_selective=_selective(model, block, formats, moe, model.shared_ffn),
         head=_norm_tensors(model, block, formats) * model.hidden + e * model.hidden + 4,
         backward_wide=(formats.residual + e) * model.hidden,
         backward_split=(1 + model.gated) * e * widest,
@@ -155,7 +153,7 @@ def _selective(
     """
     e = formats.compute
     op_wide = (formats.residual + e) * model.hidden
-    op_split = e * (model.q_width + model.v_width + model.o_width + ffn) + 4 * model.num_heads
+    op_split = e * (model.q_width + model.v_width + model.o_width + ffn) + 4 * model.num_heads  # not routed experts
     op = block.selective_op == 1
     attention = block.selective_attention == 1
     return TokenBytes(

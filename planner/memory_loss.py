@@ -33,11 +33,12 @@ def loss_bytes(
     """Loss of one micro-batch of ``tokens`` tokens on this rank, where the stage has a head."""
     loss = training.loss
     vocab = np.where(loss.vocab_parallel == 1, model.vocab / layout.tp, model.vocab)
+    split = (layout.tp > 1) * loss.vocab_parallel
     logits = tokens * vocab * model.has_head
     fused = loss.linear * tokens * model.hidden * (FUSED_LINEAR_BYTES + formats.compute)
     head_adapter = training.adapter.head * formats.compute * logits
     return LossBytes(
         forward=logits * loss.forward + fused + head_adapter,
-        backward=logits * loss.backward + fused + head_adapter,
+        backward=logits * (loss.backward + split * loss.parallel) + fused + head_adapter,
         kept=logits * loss.kept,
     )

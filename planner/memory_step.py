@@ -42,6 +42,10 @@ class Peak:
     activations: Array
     logits: Array
     gathered: Array
+    working: Array  # activations while blocks run backward, whichever instant is the largest
+    loss: Array  # logits at the loss
+    collective: Array  # gathered and reduced weights that come and go
+    churn: Array  # gradients and scratch of the optimizer step
     at: NDArray[np.int8]
 
 
@@ -232,10 +236,10 @@ def step_peak(
         Instant(BACKWARD, late, zero, last, zero, gathered.end + gathered.always),
         Instant(OPTIMIZER, late, states.step_temporary, zero, zero, gathered.always),
     )
-    return _largest(instants)
+    return _largest(instants, kept.saved + live, loss.backward * stage.head, gathered.backward, late + states.step_temporary)
 
 
-def _largest(instants: tuple[Instant, ...]) -> Peak:
+def _largest(instants: tuple[Instant, ...], working: Array, loss: Array, collective: Array, churn: Array) -> Peak:
     """Running maximum over the instants; the parts are those of the largest one."""
     best = instants[0]
     total = best.gradients + best.optimizer + best.activations + best.logits + best.gathered
@@ -248,4 +252,4 @@ def _largest(instants: tuple[Instant, ...]) -> Peak:
         parts = tuple(np.where(more, new, old) for new, old in zip(here, parts, strict=True))
         total = np.where(more, bytes_here, total)
         at = np.where(more, np.int8(instant.at), at)
-    return Peak(total, *parts, at=at)
+    return Peak(total, *parts, working=working, loss=loss, collective=collective, churn=churn, at=at)

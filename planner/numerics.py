@@ -118,6 +118,7 @@ class LossColumns:
     backward: Array  # at the peak of the loss' backward pass
     forward: Array
     kept: Array  # logits that live on while the blocks run backward
+    parallel: Array  # added at the backward peak where the vocabulary is split over tensor-parallel ranks
     linear: Array  # 1 = logits never exist whole
     vocab_parallel: Array
 
@@ -135,6 +136,7 @@ class TrainingColumns:
     block: BlockColumns
     loss: LossColumns
     expandable: Array  # 1 = the caching allocator uses expandable segments
+    fragmentation: Array  # 1 = micro-batches of one size; more where lengths vary
     context_bytes: Array
 
 
@@ -197,6 +199,7 @@ def _row(training: TrainingSpec) -> TrainingColumns:
         block=_block(training, profile),
         loss=_loss(training, profile),
         expandable=_scalar(profile.expandable_segments),
+        fragmentation=_scalar(profile.fragmentation),
         context_bytes=_scalar(profile.context_mib * 2**20),
     )
 
@@ -330,7 +333,7 @@ def _adapter(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfi
 def _sharding(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfile) -> ShardingColumns:
     impl = training.optimizer_impl or profile.optimizer_impl
     bf16_optimizer = profile.gradient_bytes_bf16_optimizer > 0 and training.precision == "bf16"
-    full = lora is None and not bf16_optimizer
+    full = lora is None
     return ShardingColumns(
         in_backward=_scalar(impl == "in-backward"),
         paged=_scalar(impl == "paged" or training.optimizer in PAGED),
@@ -345,7 +348,7 @@ def _sharding(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProf
         wraps_frozen=_scalar(profile.wraps_frozen),
         ties_embeddings=_scalar(profile.ties_embeddings),
         pipeline_keeps_gathered=_scalar(profile.pipeline_keeps_gathered),
-        extra_bytes=_scalar(profile.extra_bytes_per_param if full else 0.0),
+        extra_bytes=_scalar(profile.extra_bytes_per_param if full and not bf16_optimizer else 0.0),
         extra_sharded_bytes=_scalar(profile.extra_sharded_bytes_per_param if full else 0.0),
         embedding_as_layer=_scalar(profile.embedding_counts_as_layer),
     )
@@ -395,6 +398,7 @@ def _loss(training: TrainingSpec, profile: MemoryProfile) -> LossColumns:
         backward=_scalar(backward),
         forward=_scalar(forward),
         kept=_scalar(kept if loss in ("plain", "fused") else 0.0),
+        parallel=_scalar(max(profile.loss_parallel_bytes - plain, 0.0) if loss == "plain" else 0.0),
         linear=_scalar(loss == "fused-linear"),
         vocab_parallel=_scalar(profile.vocab_parallel),
     )
