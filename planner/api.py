@@ -50,8 +50,8 @@ def suggest(
     """Which GPUs, how many, laid out how, for how long, at what cost.
 
     ``offers``: all that are known; the goal picks among them, and a rescue may look beyond the goal. Tokens
-    and global batch that ``training`` leaves out follow from documented rules (``planner.defaults``). Where the
-    optimizer is not set, 8-bit states are tried where memory is short.
+    and global batch that ``training`` leaves out follow from documented rules (``planner.defaults``). Where
+    the optimizer is not set, 8-bit states are tried where memory is short.
 
     Raises ``UserError`` for what cannot be asked: unknown names, a pinned layout that this model cannot have.
     """

@@ -34,8 +34,8 @@ def tensor_reason(model: ModelSpec, tp: int) -> str | None:
 def pipeline_reason(model: ModelSpec, pp: int, interleave: int, grad_accum: int | None) -> str | None:
     """Why ``pp`` stages of ``interleave`` chunks cannot hold this model's layers, or ``None``.
 
-    Stages may be uneven, and embedding and head may count as layers (Megatron-LM); interleaving needs micro-batches
-    in multiples of ``pp`` (arXiv 2104.04473, 2.2).
+    Stages may be uneven, and embedding and head may count as layers (Megatron-LM); interleaving needs
+    micro-batches in multiples of ``pp`` (arXiv 2104.04473, 2.2).
     """
     if pp > model.num_layers or pp * interleave > model.num_layers + 2:
         chunks = f"--pp {pp}" if interleave == 1 else f"--pp {pp} with {interleave} chunks each"
