@@ -13,14 +13,12 @@ import numpy as np
 
 from planner.columns import Array, LayoutColumns, MachineColumns, ModelColumns
 from planner.efficiency import attention_curves, bandwidth_bytes_per_s, gemm_curves, gemm_s, sustained_share
-from planner.execution import ExecutionColumns, Traffic
+from planner.execution import ExecutionColumns
 from planner.model import visible_keys
+from planner.speed_streams import adapter_count, adapter_widths, stream_work
 
 # An expert's tokens fill tiles of this many rows; half of the last tile is empty on average.
 TILE_ROWS = 128.0
-# Streaming kernels that follow each other on a stream leave this gap (te42kyfo/gpu-benches, CUDA launches
-# in a stream).
-KERNEL_GAP_S = 1.5e-6
 # Matrix multiplies whose widths are no multiples of 64 elements load operands in narrower pieces (NVIDIA
 # matrix multiplication guide, "Tensor Core requirements"); of 8 elements: see the step from 50257 to
 # 50304 words in karpathy/nanoGPT. The factors are fitted.
@@ -118,11 +116,9 @@ def block_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutC
     linears = _linears_s(model, execution, layout, rates, tokens)
     adapters = _adapters_s(model, execution, layout, rates, tokens)
     attention_forward, attention_backward = _attention_s(model, execution, layout, rates, tokens)
-    memory_forward, memory_backward, launches_forward, launches_backward = _memory_s(
-        model, execution, layout, rates, tokens
-    )
+    stream = stream_work(model, execution, layout, rates.bandwidth_bytes_per_s, tokens)
     trained = 1 - execution.frozen_base
-    count = _adapter_count(model, execution) * (execution.lora_rank > 0)
+    count = adapter_count(model, execution) * (execution.lora_rank > 0)
     unpacked = UNPACK_LAUNCHES * execution.quantised * (5 + model.gated)
     return Work(
         matmul_forward_s=linears + adapters,
@@ -130,10 +126,10 @@ def block_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutC
         matmul_weight_gradient_s=linears * trained + adapters,
         attention_forward_s=attention_forward,
         attention_backward_s=attention_backward,
-        memory_forward_s=memory_forward,
-        memory_backward_s=memory_backward,
-        forward_launches=launches_forward + ADAPTER_LAUNCHES * count + unpacked,
-        backward_launches=launches_backward + 1.5 * ADAPTER_LAUNCHES * count + unpacked,
+        memory_forward_s=stream.forward_s,
+        memory_backward_s=stream.backward_s,
+        forward_launches=stream.forward_launches + ADAPTER_LAUNCHES * count + unpacked,
+        backward_launches=stream.backward_launches + 1.5 * ADAPTER_LAUNCHES * count + unpacked,
     )
 
 
@@ -213,39 +209,6 @@ def _experts_s(
     )
 
 
-def adapter_widths(model: ModelColumns, execution: ExecutionColumns) -> tuple[Array, Array]:
-    """Add up input and output widths of the linears of a block that carry adapters."""
-    ffn = np.where(model.dense_layers > 0, model.ffn, model.expert_ffn)
-    inputs = (
-        (execution.lora_q + execution.lora_k + execution.lora_v) * model.hidden
-        + execution.lora_o * model.o_width
-        + (execution.lora_gate * model.gated + execution.lora_up) * model.hidden
-        + execution.lora_down * ffn
-    )
-    outputs = (
-        execution.lora_q * model.q_width
-        + execution.lora_k * model.k_width
-        + execution.lora_v * model.v_width
-        + execution.lora_o * model.hidden
-        + (execution.lora_gate * model.gated + execution.lora_up) * ffn
-        + execution.lora_down * model.hidden
-    )
-    return inputs, outputs
-
-
-def _adapter_count(model: ModelColumns, execution: ExecutionColumns) -> Array:
-    """Adapted linears of a block."""
-    return (
-        execution.lora_q
-        + execution.lora_k
-        + execution.lora_v
-        + execution.lora_o
-        + execution.lora_gate * model.gated
-        + execution.lora_up
-        + execution.lora_down
-    )
-
-
 def _adapters_s(
     model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates, tokens: Array
 ) -> Array:
@@ -257,7 +220,7 @@ def _adapters_s(
     return gemm_s(
         2 * tokens * execution.lora_rank * widths,
         execution.activation_bytes * tokens * widths,
-        2 * _adapter_count(model, execution),
+        2 * adapter_count(model, execution),
         rates.half_flops_per_s,
         rates.half_operand_bytes_per_s,
         rates.half_latency_s,
@@ -287,82 +250,6 @@ def _attention_s(
         np.where(eager > 0, product + 0.42 * traffic, fused_forward),
         np.where(eager > 0, 2 * product + 0.58 * traffic, fused_backward),
     )
-
-
-def _memory_s(
-    model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates, tokens: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Seconds of the streaming kernels of a block, forward and backward, and the kernels launched."""
-    dense, moe = model.dense_layers / model.num_layers, model.moe_layers / model.num_layers
-    routed = tokens * model.experts_per_token / layout.tp
-    # without sequence parallel every tensor-parallel rank repeats norms and residuals
-    hidden = tokens * model.hidden / np.where(layout.sequence_parallel > 0, layout.tp, 1)
-    ffn = tokens * (dense * model.ffn + moe * model.shared_ffn) / layout.tp + moe * routed * model.expert_ffn
-    outputs = (
-        tokens * (model.q_width + model.k_width + model.v_width) / layout.tp
-        + 2 * hidden
-        + (1 + model.gated) * ffn
-    )
-    rotated = tokens * (model.q_width + model.k_width) / layout.tp * (1 - model.learned_positions)
-    items: tuple[tuple[Traffic, Array, Array], ...] = (
-        (
-            execution.rms_norm,
-            model.norms_per_layer * hidden * model.norm_is_rms,
-            model.norms_per_layer * model.norm_is_rms,
-        ),
-        (
-            execution.layer_norm,
-            model.norms_per_layer * hidden * (1 - model.norm_is_rms),
-            model.norms_per_layer * (1 - model.norm_is_rms),
-        ),
-        (execution.residual, 2 * hidden, np.asarray(2.0)),
-        (execution.gated_ffn, ffn * model.gated, model.gated),
-        (execution.plain_ffn, ffn * (1 - model.gated), 1 - model.gated),
-        (execution.rope, rotated, 1 - model.learned_positions),
-        (execution.dropout, 2 * hidden * execution.has_dropout, 2 * execution.has_dropout),
-        (execution.linear, outputs, 4 + model.gated),
-    )
-    scale = execution.activation_bytes / 2
-    forward = scale * sum(item.forward_bytes * elements for item, elements, _ in items)
-    backward = scale * sum(item.backward_bytes * elements for item, elements, _ in items)
-    forward_launches = sum(item.forward_launches * count for item, _, count in items)
-    backward_launches = sum(item.backward_launches * count for item, _, count in items)
-    extra_forward, extra_backward = _extra_bytes(model, execution, layout, tokens, hidden, ffn, moe * routed)
-    launches_eager = 4 * execution.eager_attention + 6 * moe
-    return (
-        (forward + extra_forward) / rates.bandwidth_bytes_per_s
-        + (forward_launches + launches_eager) * KERNEL_GAP_S,
-        (backward + extra_backward) / rates.bandwidth_bytes_per_s
-        + (backward_launches + 2 * launches_eager) * KERNEL_GAP_S,
-        forward_launches + launches_eager + 5,
-        backward_launches + 2 * launches_eager + 10,
-    )
-
-
-def _extra_bytes(
-    model: ModelColumns,
-    execution: ExecutionColumns,
-    layout: LayoutColumns,
-    tokens: Array,
-    hidden: Array,
-    ffn: Array,
-    routed: Array,
-) -> tuple[Array, Array]:
-    """Bytes of casts to fp8, of the permutation of tokens to experts, and of what adapters add."""
-    cast_forward = execution.fp8_cast_bytes * (2 * hidden + tokens * model.o_width / layout.tp + ffn)
-    cast_backward = execution.fp8_cast_bytes * (
-        2 * hidden
-        + tokens * (model.q_width + model.k_width + model.v_width) / layout.tp
-        + (1 + model.gated) * ffn
-    )
-    permuted = 8 * routed * model.hidden * execution.activation_bytes / 2
-    inputs, outputs = adapter_widths(model, execution)
-    adapters = (
-        tokens
-        / layout.tp
-        * (execution.adapter_input_bytes * inputs + execution.adapter_output_bytes * outputs)
-    )
-    return cast_forward + permuted + adapters, cast_backward + permuted + adapters
 
 
 def ends_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates) -> Work:

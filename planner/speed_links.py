@@ -9,7 +9,8 @@ import numpy as np
 from planner import collectives
 from planner.columns import Array, LayoutColumns, MachineColumns, ModelColumns
 from planner.execution import ExecutionColumns
-from planner.speed_layers import adapter_widths, tokens_per_micro_batch
+from planner.speed_layers import tokens_per_micro_batch
+from planner.speed_streams import adapter_widths
 
 # Bytes per weight of a quantised base when it is gathered: 4 bits and scales (arXiv 2305.14314, section
 # 3).
@@ -70,9 +71,10 @@ def tensor_s(
     moe = model.moe_layers / model.num_layers
     count = 2 - moe * (1 - ((model.shared_ffn > 0) | (layout.etp > 1)))
     per_node = np.minimum(layout.tp, machine.gpus_per_node)
-    halves = collectives.all_gather_s(bytes_, layout.tp, per_node, machine) + collectives.reduce_scatter_s(
-        bytes_, layout.tp, per_node, machine
-    )
+    # a reduce-scatter takes as long as the all-gather of the same buffer
+    halves = 2 * collectives.all_gather_s(bytes_, layout.tp, per_node, machine)
+    if np.all(layout.sequence_parallel > 0):
+        return count * halves
     whole = collectives.all_reduce_s(bytes_, layout.tp, per_node, machine)
     return count * np.where(layout.sequence_parallel > 0, halves, whole)
 
@@ -179,8 +181,8 @@ def _reduce(bytes_: Array, group: Array, replicas: Array, per_node: Array, machi
     """Reduce-scatter inside the shard group, all-reduce of the shard over replicas (all-reduce alone for
     plain DP).
     """
-    inside = np.minimum(group, per_node)
+    scatter = collectives.reduce_scatter_s(bytes_, group, np.minimum(group, per_node), machine)
+    if not np.any(replicas > 1):
+        return scatter
     across = np.clip(per_node / group, 1, replicas)
-    return collectives.reduce_scatter_s(bytes_, group, inside, machine) + collectives.all_reduce_s(
-        bytes_ / group, replicas, across, machine
-    )
+    return scatter + collectives.all_reduce_s(bytes_ / group, replicas, across, machine)
