@@ -1,10 +1,9 @@
 """Seconds of collectives over groups of GPUs, as columns.
 
-Time = fixed cost + latency + wire time + 2 sqrt(wire time x filling). Wire time is bytes on the slowest
-link over the rate that it reaches; latency is steps times time of a step. The root is what a pipeline with
-chunks of the best size costs to fill: p steps of latency a, W seconds of wire, k chunks take
-(k + p)(a + W / k), least at W + pa + 2 sqrt(W pa). Libraries fill faster than that, having many channels: a
-fitted share of pa. Rates and latencies: ``data/links.csv``; errors: ``tests/accuracy/NOTES.md``.
+Time = fixed cost + (sqrt(wire time) + sqrt(latency))^2. Wire time is bytes on the slowest link over the rate
+that it reaches; latency is steps times time of a step. The square is what a pipeline takes whose chunks have
+the best size: p steps of latency a, W seconds of wire, k chunks take (k + p)(a + W / k), least at
+W + pa + 2 sqrt(W pa). Rates and latencies: ``data/links.csv``; errors: ``tests/accuracy/NOTES.md``.
 
 Bytes follow nccl-tests (doc/PERFORMANCE.md): the full buffer of the operation (all-gather: the gathered one,
 reduce-scatter: the one to reduce). Groups are laid out alike on each node, and all groups of a node talk at
@@ -21,8 +20,6 @@ from planner.columns import Array, LinkColumns, MachineColumns
 
 NVLS_MIN_RANKS = 5  # NCCL picks in-network reduction over the ring from here on (stas00/ml-engineering, H200)
 ALL_TO_ALL_SHARE = 0.95  # of ring bus bandwidth between nodes (crazyguitar/aws-gpu-communication-benchmark)
-FILL_INSIDE = 0.45  # share of the latency inside a node that filling costs, fitted
-FILL_NET = 0.45  # and of the latency between nodes, fitted
 PEER_S = 0.3e-6  # assumed cost of one more peer in all-to-all, scatter and gather
 
 
@@ -54,16 +51,21 @@ def _inside_rate(inside: Array, k: LinkColumns, loss: float = 1.0) -> Array:
     return rate
 
 
-def _total(group: _Group, k: LinkColumns, wire_s: Array, inside_s: Array, net_s: Array) -> Array:
+def _total(group: _Group, k: LinkColumns, wire_s: Array, latency_s: Array) -> Array:
     """Seconds of a pipeline, see the module, and the fixed cost; a group of one rank takes no time."""
     base = np.where(group.nodes > 1, k.net_base_s, k.base_s)
-    fill = FILL_INSIDE * inside_s + FILL_NET * net_s
-    return np.where(group.ranks > 1, base + inside_s + net_s + wire_s + 2.0 * np.sqrt(wire_s * fill), 0.0)
+    time = base + latency_s + wire_s + 2.0 * np.sqrt(wire_s * latency_s)
+    return np.where(group.ranks > 1, time, 0.0)
 
 
 def _inside_wire(bytes_: Array, group: _Group, rate: Array) -> Array:
     """Wire seconds inside a node, 0 where a node holds one rank only."""
     return np.where(group.inside > 1, bytes_ / rate, 0.0)
+
+
+def _ring_latency(group: _Group, k: LinkColumns) -> Array:
+    """Latency of one pass of a ring: steps inside a node, then from node to node."""
+    return (group.inside - 1.0) * k.step_s + (group.nodes - 1.0) * k.net_step_s
 
 
 def all_reduce_s(bytes_: Array, ranks: Array, ranks_per_node: Array, machine: MachineColumns) -> Array:
@@ -78,7 +80,7 @@ def all_reduce_s(bytes_: Array, ranks: Array, ranks_per_node: Array, machine: Ma
     wire = np.where(group.nodes > 1, np.maximum(wire, crossing / group.net_bytes_per_s), wire)
     tree = 2.0 * np.log2(group.nodes) * k.net_tree_s
     between = np.minimum(tree, 2.0 * (group.nodes - 1.0) * np.maximum(k.net_step_s, k.net_tree_s))
-    return _total(group, k, wire, 2.0 * (group.inside - 1.0) * k.step_s, between)
+    return _total(group, k, wire, 2.0 * (group.inside - 1.0) * k.step_s + between)
 
 
 def _half_ring_s(bytes_: Array, ranks: Array, ranks_per_node: Array, machine: MachineColumns) -> Array:
@@ -87,7 +89,7 @@ def _half_ring_s(bytes_: Array, ranks: Array, ranks_per_node: Array, machine: Ma
     ring_bytes = bytes_ * (group.ranks - 1.0) / group.ranks
     wire = _inside_wire(ring_bytes, group, _inside_rate(group.inside, k))
     wire = np.where(group.nodes > 1, np.maximum(wire, ring_bytes / group.net_bytes_per_s), wire)
-    return _total(group, k, wire, (group.inside - 1.0) * k.step_s, (group.nodes - 1.0) * k.net_step_s)
+    return _total(group, k, wire, _ring_latency(group, k))
 
 
 def all_gather_s(bytes_: Array, ranks: Array, ranks_per_node: Array, machine: MachineColumns) -> Array:
@@ -105,7 +107,7 @@ def broadcast_s(bytes_: Array, ranks: Array, ranks_per_node: Array, machine: Mac
     k, group = machine.links, _group(ranks, ranks_per_node, machine)
     wire = _inside_wire(np.asarray(bytes_), group, _inside_rate(group.inside, k))
     wire = np.where(group.nodes > 1, np.maximum(wire, bytes_ / group.net_bytes_per_s), wire)
-    return _total(group, k, wire, (group.inside - 1.0) * k.step_s, (group.nodes - 1.0) * k.net_step_s)
+    return _total(group, k, wire, _ring_latency(group, k))
 
 
 def _spread_s(bytes_: Array, group: _Group, machine: MachineColumns) -> Array:
@@ -117,7 +119,7 @@ def _spread_s(bytes_: Array, group: _Group, machine: MachineColumns) -> Array:
     net = group.net_bytes_per_s / group.inside * ALL_TO_ALL_SHARE
     wire = np.maximum(wire, np.maximum(group.ranks - group.inside, 0.0) * per_rank / net)
     peers = (group.ranks - 1.0) * PEER_S
-    return _total(group, k, wire, k.step_s + peers, np.where(group.nodes > 1, k.net_tree_s, 0.0))
+    return _total(group, k, wire, k.step_s + peers + np.where(group.nodes > 1, k.net_tree_s, 0.0))
 
 
 def all_to_all_s(bytes_: Array, ranks: Array, ranks_per_node: Array, machine: MachineColumns) -> Array:
@@ -144,7 +146,7 @@ def send_recv_s(bytes_: Array, ranks: Array, ranks_per_node: Array, machine: Mac
     inside = bytes_ / _inside_rate(np.minimum(group.inside, 2.0), k, 0.0)
     crosses = group.nodes > 1
     wire = np.where(crosses, bytes_ / (group.net_bytes_per_s / group.inside), inside)
-    return _total(group, k, wire, k.step_s, np.where(crosses, k.net_tree_s, 0.0))
+    return _total(group, k, wire, k.step_s + np.where(crosses, k.net_tree_s, 0.0))
 
 
 # ------------------------------------------------------------------------------- bus bandwidth
