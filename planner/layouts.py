@@ -363,27 +363,45 @@ def _is_first(mesh: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.bo
 
 # ---------------------------------------------------------------------------------- families
 
-_SHARDINGS = ("ddp", "zero-1", "zero-2", "fsdp", "hybrid-shard", "one GPU", "")
-_AXES = ("", "+tp"), ("", "+pp"), ("", " interleaved"), ("", "+cp"), ("", "+ep"), ("", "+offload")
+FAMILIES = (
+    "one GPU",
+    "ddp",
+    "zero-1",
+    "zero-2",
+    "fsdp",
+    "hybrid shard",
+    "tensor",
+    "pipeline",
+    "interleaved pipeline",
+    "fsdp + pipeline",
+    "context",
+    "expert",
+    "offload",
+    "8-bit optimizer",
+)
 
 
 def family_codes(table: Array) -> NDArray[np.int64]:
-    """Give each layout the code of its family, which ``family_name`` spells out."""
-    get = {name: table[ROW[name]] for name in ("dp", "tp", "pp", "cp", "ep", "interleave", "zero_stage")}
-    ranks = get["dp"] * get["cp"]
-    sharding = get["zero_stage"].copy()
-    sharding[(sharding == 3) & (table[ROW["shard_group"]] < ranks)] = 4
-    sharding[ranks == 1] = 6
-    sharding[ranks * get["tp"] * get["pp"] == 1] = 5
-    code: NDArray[np.int64] = sharding.astype(np.int64)
-    offload = table[ROW["offload_optimizer"]] + table[ROW["offload_activations"]]
-    axes = (get["tp"], get["pp"], get["interleave"], get["cp"], get["ep"], 1 + offload)
-    for bit, degree in enumerate(axes):
-        code += 8 * (1 << bit) * (degree > 1)
-    return code
-
-
-def family_name(code: int) -> str:
-    """``"fsdp+tp+pp interleaved"`` and the like."""
-    axes = "".join(names[(code >> (3 + bit)) & 1] for bit, names in enumerate(_AXES))
-    return (_SHARDINGS[code & 7] + axes).removeprefix("+")
+    """Position in ``FAMILIES`` of each layout: the rarest thing that it does names it."""
+    row = {name: table[ROW[name]] for name in FIELDS}
+    ranks = row["dp"] * row["cp"]
+    stage, pipeline = row["zero_stage"], row["pp"] > 1
+    offload = row["offload_optimizer"] + row["offload_activations"] > 0
+    sharded = (stage == 3) & (ranks > 1)
+    rules = (
+        ("offload", offload),
+        ("expert", row["ep"] > 1),
+        ("context", row["cp"] > 1),
+        ("fsdp + pipeline", pipeline & sharded),
+        ("interleaved pipeline", row["interleave"] > 1),
+        ("pipeline", pipeline),
+        ("tensor", row["tp"] > 1),
+        ("one GPU", ranks == 1),
+        ("hybrid shard", sharded & (row["shard_group"] < ranks)),
+        ("fsdp", stage == 3),
+        ("zero-2", stage == 2),
+        ("zero-1", stage == 1),
+        ("ddp", stage == 0),
+    )
+    codes = [FAMILIES.index(name) for name, _ in rules]
+    return np.select([mask for _, mask in rules], codes).astype(np.int64)

@@ -204,7 +204,7 @@ def _all_meshes(
         table = _meshes(task.model, training, per_node, nodes, task.pins, task.scope)
         table = table[:, table[ROW["tp"]] == 1] if slow else table
         counted = layouts.expand(table, task.batch, task.pins, task.model, training.seq_len)[0]
-        state.count(counted, int(sum(shapes_of_machine[m] for m in members)))
+        state.count(counted, int(sum(shapes_of_machine[m] for m in members)), task.variant)
         tables.append(np.tile(table, len(members)))
         owners.append(np.repeat(np.array(members), table.shape[1]))
     return np.concatenate(tables, axis=1), np.concatenate(owners)

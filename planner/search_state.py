@@ -13,6 +13,7 @@ from planner.grouping import Index, first_of
 from planner.layouts import ROW
 from planner.types import TrainingSpec
 
+_EIGHT_BIT = layouts.FAMILIES.index("8-bit optimizer")
 OK, TIGHT, SLOW_LINK = 0, 1, 2
 NO_LAYOUT, TOO_BIG, TOO_BIG_TO_LOAD, TOO_BIG_FOR_HOST = 1, 2, 3, 4
 
@@ -64,17 +65,16 @@ class State:
         self.least = np.full(num_shapes, np.inf)
         self.nearest = np.zeros((len(ROW), num_shapes))
         self.variant = np.zeros(num_shapes, dtype=np.int64)
-        self.families: dict[int, int] = {}
+        self.families = np.zeros(len(layouts.FAMILIES), dtype=np.int64)
 
     def without_ok(self) -> Index:
         """Shapes for which no ok layout was found yet."""
         return np.nonzero(~self.has_ok)[0]
 
-    def count(self, table: Array, times: int = 1) -> None:
-        """Count the layouts of a table by family."""
-        codes, numbers = np.unique(layouts.family_codes(table), return_counts=True)
-        for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
-            self.families[code] = self.families.get(code, 0) + number * times
+    def count(self, table: Array, times: int, variant: int) -> None:
+        """Count the layouts of a table by family; with 8-bit optimizer states they are one of their own."""
+        codes = layouts.family_codes(table) if variant == 0 else np.full(table.shape[1], _EIGHT_BIT)
+        self.families += times * np.bincount(codes, minlength=len(layouts.FAMILIES))
 
     def miss(self, shape: Index, device: Array, table: Array, why: Index, variant: int) -> None:
         """Keep the layout nearest to fitting, for shapes where it is nearer than the one known."""
@@ -92,10 +92,8 @@ class State:
     def found(self, variants: tuple[TrainingSpec, ...]) -> Found:
         """Sum up."""
         why = np.where(self.has_any, 0, self.why)
-        names: dict[str, int] = {}
-        for code, number in sorted(self.families.items()):
-            name = layouts.family_name(code)
-            names[name] = names.get(name, 0) + number
+        counts = zip(layouts.FAMILIES, self.families.tolist(), strict=True)
+        names = {name: number for name, number in counts if number}
         misses = Misses(why, self.least, self.nearest, self.variant)
         return Found(_best(self.picks), misses, variants, sum(names.values()), names)
 
