@@ -39,9 +39,7 @@ _SUSTAINED = "efficiency_sustained.csv"
 
 @dataclass(frozen=True, slots=True)
 class GemmCurves:
-    """Constants by (row of gpus.csv, precision of ``PRECISIONS``). A precision that a GPU lacks holds
-    its peak, 0 = none.
-    """
+    """Constants by (row of gpus.csv, precision of ``PRECISIONS``); a precision that a GPU lacks runs as fp32."""
 
     flops_per_s: Array
     operand_bytes_per_s: Array
@@ -197,7 +195,9 @@ def _gemm_point(
             float(row["latency_us"]) * 1e-6,
             "measured" if row["basis"] == "measured" else "best-shape",
         )
-    rate = peak_flops_per_s(gpu, precision) * _nearest_share(gpu, shares[precision], _UNKNOWN_SHARE)
+    # a precision without matrix units runs on the fp32 ones
+    peak = peak_flops_per_s(gpu, precision) or gpu.fp32_flops_per_s
+    rate = peak * _nearest_share(gpu, shares[precision], _UNKNOWN_SHARE)
     return rate, gpu.memory_bandwidth_bytes_per_s * _OPERAND_BANDWIDTH_RATIO, _LATENCY_S, "assumed"
 
 
