@@ -227,6 +227,11 @@ def gib_band(band_bytes: Band | None) -> str:
     return _band(band_bytes, 1 / GIB, 2 if band_bytes.mid < 9.995 * GIB else 1, " GiB")
 
 
+def gib_band_number(band_gib: Band) -> str:
+    """Print GiB with their spread, for a column that is headed by the unit: ``39.0 (37.5–40.6)``."""
+    return _band(band_gib, 1.0, 2 if band_gib.mid < 9.995 else 1, "")
+
+
 def usd(value: float | Decimal | None) -> str:
     """Print money: ``$189``, ``$8.40``."""
     return UNKNOWN if value is None else f"${usd_number(value)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, get_args
 
 from planner import types, units
@@ -13,10 +12,12 @@ from planner.errors import UserError, did_you_mean
 from planner.frameworks import match_id, profile_ids
 from planner.gpus import matching_ids
 from planner.records import build
+from planner.runs import RunRequest
 from planner.types import Goal, LayoutPins, LoraSpec, ModelSpec, TrainingSpec
 
 DEFAULT_SEQ_LEN = 2048
 MAX_GPUS = 100_000
+GPUS_PER_NODE = 8
 Options = Mapping[str, Any]
 _DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "shard_group", "interleave")
 
@@ -113,14 +114,12 @@ def _training(options: Options, model: ModelSpec, file: SpecFile) -> tuple[Train
     values = {**file.training, **{k: v for k, v in asked.items() if v is not None}}
     if "seq_len" not in values:
         values["seq_len"] = min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN)
-        defaults.append(f"sequence length {values['seq_len']}")
-    for key, said in (("precision", "precision bf16"), ("optimizer", "optimizer adamw")):
-        if key not in values:
-            defaults.append(said)
+        defaults.append("sequence length")
+    defaults += [key for key in ("method", "precision", "optimizer", "framework") if key not in values]
 
     training = build(TrainingSpec, values, "training")
     _check_positions(model, training)
-    return training, tuple(defaults)
+    return training, (f"default {', '.join(defaults)}",) if defaults else ()
 
 
 def _lora(options: Options, method: object) -> LoraSpec | None:
@@ -199,6 +198,37 @@ def _check_batch(training: TrainingSpec, pins: LayoutPins) -> None:
         )
 
 
+def run_request(options: Options, asked: Request) -> RunRequest:
+    """One run of the options: the model on GPUs that are named, with the layout as far as it is pinned."""
+    if options["gpu"] is None:
+        raise UserError(
+            "say which GPU the run is on", "--gpu H100-SXM5-80GB --gpus 8  (plan gpus lists them)"
+        )
+    pins = asked.pins
+    degrees = (pins.dp or 1) * (pins.tp or 1) * (pins.pp or 1) * (pins.cp or 1)
+    num_gpus = _int(options, "gpus", high=MAX_GPUS) or degrees
+    per_node = _int(options, "gpus_per_node", high=1024) or min(num_gpus, GPUS_PER_NODE)
+    if num_gpus % degrees:
+        raise UserError(f"dp × tp × pp × cp = {degrees} does not divide {num_gpus} GPUs", f"--gpus {degrees}")
+    if num_gpus % per_node:
+        raise UserError(
+            f"{num_gpus} GPUs are not a whole number of machines of {per_node}",
+            f"--gpus {max(1, num_gpus // per_node) * per_node}",
+        )
+    return RunRequest(
+        id="run",
+        model=asked.model,
+        training=asked.training,
+        layout=None,
+        pins=pins,
+        gpu=options["gpu"],
+        num_gpus=num_gpus,
+        gpus_per_node=per_node,
+        interconnect=options["interconnect"],
+        assumed=asked.defaults,
+    )
+
+
 # ------------------------------------------------------------------------------------- small parts
 
 
@@ -215,8 +245,3 @@ def _int(options: Options, name: str, high: int) -> int | None:
 def _count(options: Options, name: str, high: float) -> float | None:
     text = options[name]
     return None if text is None else units.parse_count(text, "--" + name.replace("_", "-"), high=high)
-
-
-def price(text: str | None, option: str) -> Decimal | None:
-    """Read a price in US dollars."""
-    return None if text is None else units.parse_usd(text, option)

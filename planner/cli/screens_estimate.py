@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from planner import units
 from planner.cli import describe, text
 from planner.cli.text import Column, Terminal
 from planner.types import Candidate, Estimate, MemoryEstimate, Run, SpeedEstimate
+from planner.what_if import Outlook
 
 _PEAK_AT = {
     "forward": "during the forward pass",
@@ -29,22 +29,12 @@ _BASIS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """A change to the run and what the estimate becomes; ``note`` says what else it changes."""
-
-    name: str
-    estimate: Estimate | None
-    cost_mid_usd: float | None = None
-    note: str = ""
-
-
 def estimate(
     answer: Estimate,
     headroom: float,
     term: Terminal,
     candidate: Candidate | None = None,
-    what_if: Sequence[WhatIf] = (),
+    what_if: Sequence[Outlook] = (),
 ) -> str:
     """Draw one estimate; with the candidate it came from, its price too."""
     lines = [*_head(answer, term, candidate)]
@@ -202,36 +192,40 @@ def _totals(answer: Estimate, candidate: Candidate | None, term: Terminal) -> It
 
 
 def _what_if(
-    base: Estimate, rows: Sequence[WhatIf], candidate: Candidate | None, term: Terminal
+    base: Estimate, rows: Sequence[Outlook], candidate: Candidate | None, term: Terminal
 ) -> Iterator[str]:
+    cost_mid_usd = _cost_mid_usd(base, candidate)
     columns = [Column("WHAT IF"), Column("GiB", right=True), Column("TIME", right=True)]
-    columns += [Column("COST", right=True)] if candidate is not None else []
+    columns += [Column("COST", right=True)] if cost_mid_usd is not None else []
     columns.append(Column(""))
     cells = []
     for change in rows:
-        cost = [units.usd(change.cost_mid_usd)] if candidate is not None else []
-        cells.append([change.name, _new_memory(change), _time_change(base, change), *cost, _remark(change)])
+        ratio = _time_ratio(base, change.estimate)
+        time = "–" if ratio is None else units.signed_percent(ratio - 1)
+        cost = [] if cost_mid_usd is None else [units.usd(None if ratio is None else cost_mid_usd * ratio)]
+        cells.append([change.name, _new_memory(change.estimate), time, *cost, _remark(change)])
     yield from text.table(columns, cells, term.width - 1, indent=" ")
 
 
-def _new_memory(change: WhatIf) -> str:
-    new = change.estimate
-    return (
-        units.gib_number(new.memory.device_bytes.mid) if new is not None and new.memory is not None else "–"
-    )
+def _cost_mid_usd(base: Estimate, candidate: Candidate | None) -> float | None:
+    if candidate is not None:
+        return candidate.cost_usd.mid
+    return base.whole.cost_usd.mid if base.whole is not None and base.whole.cost_usd is not None else None
 
 
-def _time_change(base: Estimate, change: WhatIf) -> str:
-    """Time for the same tokens against the base."""
-    new = change.estimate
-    if new is None or new.speed is None or base.speed is None:
-        return "–"
+def _new_memory(new: Estimate) -> str:
+    return "–" if new.memory is None else units.gib_number(new.memory.device_bytes.mid)
+
+
+def _time_ratio(base: Estimate, new: Estimate) -> float | None:
+    """Time for the same tokens, over that of the base."""
+    if new.speed is None or base.speed is None:
+        return None
     ratio = base.speed.tokens_per_s_per_gpu.mid / new.speed.tokens_per_s_per_gpu.mid
-    return units.signed_percent(ratio * describe.num_gpus(base.run) / describe.num_gpus(new.run) - 1)
+    return ratio * describe.num_gpus(base.run) / describe.num_gpus(new.run)
 
 
-def _remark(change: WhatIf) -> str:
-    new = change.estimate
-    if new is not None and new.memory is not None and new.memory.fits is False:
-        return "does not fit" + (f"; {change.note}" if change.note else "")
-    return change.note
+def _remark(change: Outlook) -> str:
+    memory = change.estimate.memory
+    fit = "does not fit" if memory is not None and memory.fits is False else ""
+    return "; ".join(part for part in (fit, change.note) if part)

@@ -21,6 +21,7 @@ def suggestion(answer: Suggestion, now: datetime, term: Terminal) -> str:
     lines += _choices(answer, now, term) if fits else _nothing_fits(answer, now, term)
     lines += ["", *_rejections(answer.rejections, term)] if answer.rejections else []
     lines += _skipped(answer, term)
+    lines += _how(answer, term)
     lines += [*_bands(answer.candidates, term), "", _next(fits)] if fits else ["", _next(fits)]
     return "\n".join(lines)
 
@@ -33,9 +34,6 @@ def _head(answer: Suggestion, now: datetime, term: Terminal) -> Iterator[str]:
     yield from text.paragraph(f"{describe.model(answer.model)}   (--spec to change)", term)
     yield from text.paragraph(describe.training(answer.training, params), term)
     yield from text.paragraph(_bounds(answer), term)
-    if answer.assumptions:
-        yield from text.paragraph(f"Assumed: {'; '.join(answer.assumptions)}", term)
-    yield from text.paragraph(_searched(answer), term)
     warning = _old_prices(answer.candidates, now)
     if warning:
         yield from (text.paint(line, "warning", term) for line in text.paragraph(warning, term))
@@ -53,14 +51,9 @@ def _bounds(answer: Suggestion) -> str:
     parts.append(f"at most {goal.max_gpus} GPUs")
     if goal.market != "any":
         parts.append(f"{goal.market} only")
-    parts.append(f"stage {goal.stage}")
+    parts.append(f"{goal.stage} stage")
+    parts.append(f"{units.whole(answer.num_offers)} offers")
     return " · ".join(parts)
-
-
-def _searched(answer: Suggestion) -> str:
-    families = ", ".join(f"{name} {units.whole(n)}" for name, n in answer.layouts_by_family.items() if n)
-    tried = f"{units.whole(answer.num_offers)} offers, {units.whole(answer.num_layouts)} layouts tried"
-    return f"{tried}: {families}" if families else tried
 
 
 def _old_prices(candidates: Sequence[Candidate], now: datetime) -> str | None:
@@ -85,6 +78,8 @@ def price_age_s(candidate: Candidate, now: datetime) -> float | None:
 
 def _choices(answer: Suggestion, now: datetime, term: Terminal) -> Iterator[str]:
     yield from _rows(answer.candidates, now, term)
+    if answer.num_fitting > len(answer.candidates):
+        yield f"    Shown {len(answer.candidates)} of {units.whole(answer.num_fitting)} that fit (--top)."
     yield ""
     for candidate in answer.candidates:
         yield _memory_bar(candidate, answer.goal.headroom, term)
@@ -290,6 +285,15 @@ def _rejections(rejections: Sequence[Rejection], term: Terminal) -> Iterator[str
 def _skipped(answer: Suggestion, term: Terminal) -> Iterator[str]:
     for s in answer.skipped_providers:
         yield from text.paragraph(f"Skipped: {s.provider}, {s.reason}", term)
+
+
+def _how(answer: Suggestion, term: Terminal) -> Iterator[str]:
+    """Say what was assumed, and how many layouts of each family were tried."""
+    if answer.assumptions:
+        yield from text.paragraph(f"Assumed: {'; '.join(answer.assumptions)}.", term)
+    tried = [text.keep(f"{name} {units.whole(n)}") for name, n in answer.layouts_by_family.items() if n]
+    families = f": {', '.join(tried)}" if tried else ""
+    yield from text.paragraph(f"Tried {units.whole(answer.num_layouts)} layouts{families}.", term)
 
 
 def _bands(candidates: Sequence[Candidate], term: Terminal) -> Iterator[str]:

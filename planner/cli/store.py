@@ -1,4 +1,4 @@
-"""Plans on disk: one JSON file each, named by a hash of its content, in the user's data directory.
+"""Plans on disk: one JSON file each, named by the hash of its content that its candidate has, in the user's data directory.
 
 ``PLAN_DATA_DIR`` puts them elsewhere. Files are written whole or not at all. A file that cannot be read is
 set aside with a warning, never a reason to stop.
@@ -6,7 +6,6 @@ set aside with a warning, never a reason to stop.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -19,7 +18,6 @@ from pydantic import ValidationError
 from planner.errors import UserError, did_you_mean
 from planner.types import Candidate, Plan
 
-_ID_LENGTH = 8
 _LAST = "last_suggest.json"
 _LONGEST_ROW = 3
 
@@ -34,23 +32,23 @@ def data_dir() -> Path:
     return Path(user_data_dir("plan"))
 
 
-def plan_id(candidate: Candidate) -> str:
-    """Hash of what the candidate is; its row in the table and the id it came with do not count."""
-    content = candidate.model_dump_json(exclude={"id": True, "rank": True, "run": {"id"}})
-    return f"p-{hashlib.sha256(content.encode()).hexdigest()[:_ID_LENGTH]}"
-
-
 def save_shown(candidates: Iterable[Candidate], command: str, now: datetime) -> list[Plan]:
-    """Save what a suggest showed, and which row each plan was. A plan that is there already is kept."""
+    """Save what a suggest showed, and which row each plan was. A plan that is there, figures and all, is kept."""
     plans = [Plan(id=c.id, created=now, command=command, candidate=c) for c in candidates]
     try:
         for plan in plans:
-            if not _path(plan.id).exists():
+            old = _read(_path(plan.id))
+            if old is None or _content(old) != _content(plan):
                 _write(_path(plan.id), plan.model_dump_json())
         _write(data_dir() / _LAST, json.dumps({str(p.candidate.rank): p.id for p in plans}))
     except OSError as error:
         _warn(f"plans not saved: {error}")
     return plans
+
+
+def _content(plan: Plan) -> str:
+    """What makes a plan; the row that it stood in does not count."""
+    return plan.candidate.model_dump_json(exclude={"rank"})
 
 
 def find(name: str) -> Plan:
@@ -133,7 +131,7 @@ def _read(path: Path) -> Plan | None:
     """Read a plan; one that cannot be read is renamed to ``….corrupt`` with a warning."""
     try:
         return Plan.model_validate_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValidationError, UnicodeDecodeError):
         aside = path.with_suffix(".corrupt")

@@ -78,11 +78,9 @@ def _answer(
 ) -> Suggestion:
     """Search; the defaults that were taken here stand first among the assumptions."""
     found = api.suggest(
-        asked.model, asked.training, bounds, offers, pins=asked.pins, top=shown, skipped=tuple(skipped)
+        asked.model, asked.training, bounds, offers, pins=asked.pins, top=shown, skipped=skipped
     )
-    candidates = tuple(c.model_copy(update={"id": store.plan_id(c)}) for c in found.candidates[:shown])
-    assumptions = (*asked.defaults, *found.assumptions)
-    return found.model_copy(update={"candidates": candidates, "assumptions": assumptions})
+    return found.model_copy(update={"assumptions": (*asked.defaults, *found.assumptions)})
 
 
 def _print(answer: Suggestion, options: Options, now: datetime) -> None:

@@ -10,6 +10,7 @@ from planner.cli import screens_estimate, screens_suggest, screens_tables
 from planner.cli.text import Terminal
 from planner.gpus import gpu
 from planner.types import Candidate, Estimate, Plan, Suggestion
+from planner.what_if import Outlook
 
 WIDTHS = pytest.mark.parametrize("width", [80, 100])
 GPU = gpu("H100-SXM5-80GB").model_copy(
@@ -73,9 +74,10 @@ def test_suggest_says_what_would_make_it_fit(
 def test_estimate_shows_where_memory_and_time_go(
     width: int, estimate: Estimate, candidates: tuple[Candidate, ...], golden: SnapshotAssertion
 ) -> None:
+    unanswered = estimate.model_copy(update={"memory": None, "speed": None})
     what_if = [
-        screens_estimate.WhatIf("8-bit optimizer", estimate, 188.0, "changes the numerics"),
-        screens_estimate.WhatIf("tp 3", None, None, "tp 3 does not divide 16 heads"),
+        Outlook(name="8-bit optimizer", estimate=estimate, note="changes the numerics"),
+        Outlook(name="recompute none", estimate=unanswered),
     ]
     screen = screens_estimate.estimate(estimate, 0.2, Terminal(width), candidates[1], what_if)
     assert longest(screen) <= width

@@ -2,7 +2,6 @@
 
 import json
 from datetime import datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,8 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def shown(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    return tuple(c.model_copy(update={"id": store.plan_id(c)}) for c in candidates)
+    ids = ("p-1a2b3c4d5e6f", "p-9f8e7d6c5b4a", "p-00ff00ff00ff")
+    return tuple(c.model_copy(update={"id": i}) for c, i in zip(candidates, ids, strict=True))
 
 
 def test_saved_plan_is_found_by_row_id_and_beginning(shown: tuple[Candidate, ...], now: datetime) -> None:
@@ -29,14 +29,13 @@ def test_saved_plan_is_found_by_row_id_and_beginning(shown: tuple[Candidate, ...
         assert store.find(name).candidate == shown[1]
 
 
-def test_id_does_not_depend_on_the_row(candidates: tuple[Candidate, ...]) -> None:
-    moved = candidates[0].model_copy(update={"rank": 9, "id": "p-other"})
-    assert store.plan_id(moved) == store.plan_id(candidates[0])
-
-
-def test_id_changes_with_the_price(candidates: tuple[Candidate, ...]) -> None:
-    offer = candidates[0].offer.model_copy(update={"usd_per_hour": Decimal(2)})
-    assert store.plan_id(candidates[0].model_copy(update={"offer": offer})) != store.plan_id(candidates[0])
+def test_plan_with_other_figures_is_written_anew(shown: tuple[Candidate, ...], now: datetime) -> None:
+    store.save_shown(shown, "plan suggest", now)
+    dearer = shown[0].model_copy(update={"cost_is_complete": False})
+    later = now + timedelta(days=1)
+    store.save_shown([dearer], "plan suggest", later)
+    assert store.find(dearer.id).candidate == dearer
+    assert store.find(dearer.id).created == later
 
 
 def test_row_means_the_last_suggest(shown: tuple[Candidate, ...], now: datetime) -> None:

@@ -1,0 +1,105 @@
+"""``plan estimate``: a saved plan, one run of the options, or a file of run descriptions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import typer
+
+from planner import api, runs, units
+from planner.cli import json_output, screens_estimate, screens_runs, store, text
+from planner.cli.models import read_text
+from planner.cli.request import Options, request, run_request
+from planner.errors import UserError
+from planner.runs import RunRequest
+from planner.types import Candidate, Estimate
+
+FAILED = 1
+_OF_THE_ANSWER = ("plan_id", "runs", "json", "quiet", "headroom")
+
+
+def run(options: Options) -> int:
+    """Answer one ``plan estimate``; returns 1 where a line of ``--runs`` had an error."""
+    given = [
+        name for name, value in options.items() if value not in (None, False) and name not in _OF_THE_ANSWER
+    ]
+    sources = [name for name in ("plan_id", "runs") if options[name] is not None]
+    if len(sources) + bool(given) > 1 and (len(sources) > 1 or given):
+        raise UserError(
+            "a plan, --runs and a run of the options exclude each other",
+            "plan estimate --help shows the forms",
+        )
+    headroom = 0.2 if options["headroom"] is None else units.parse_fraction(options["headroom"], "--headroom")
+    if options["runs"] is not None:
+        return _file(options["runs"], options, headroom)
+    if options["plan_id"] is not None:
+        candidate = store.find(options["plan_id"]).candidate
+        _show(_of_plan(candidate), options, headroom, candidate)
+        return 0
+    asked = run_request(options, request(options))
+    _show(api.estimate([asked], headroom)[0], options, headroom, None)
+    return 0
+
+
+def _of_plan(candidate: Candidate) -> Estimate:
+    """Take the figures as they were when the plan was shown."""
+    return Estimate(
+        run=candidate.run, memory=candidate.memory, speed=candidate.speed, warnings=candidate.warnings
+    )
+
+
+def _show(answer: Estimate, options: Options, headroom: float, candidate: Candidate | None) -> None:
+    if options["quiet"]:
+        typer.echo(answer.run.id)
+    elif options["json"]:
+        typer.echo(json_output.estimate_document(answer).model_dump_json())
+    else:
+        changes = api.what_if(answer.run)
+        typer.echo(screens_estimate.estimate(answer, headroom, text.terminal(), candidate, changes))
+
+
+# ------------------------------------------------------------------------------------- files of runs
+
+
+def _file(path: str, options: Options, headroom: float) -> int:
+    """Answer every line in order; a bad one never stops the others."""
+    content = sys.stdin.read() if path == "-" else read_text(path, "--runs")
+    lines = [(i, line) for i, line in enumerate(content.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise UserError(f"--runs {path}: no run descriptions", "one JSON object a line")
+    answers = list(_answers(lines, headroom))
+    if options["json"]:
+        for document in answers:
+            typer.echo(document.model_dump_json())
+    elif options["quiet"]:
+        for document in answers:
+            typer.echo(document.id)
+    else:
+        typer.echo(screens_runs.runs(answers, text.terminal()))
+    failed = sum(a.error is not None for a in answers)
+    if failed:
+        sys.stderr.write(f"{failed} of {len(answers)} lines could not be answered\n")
+    return FAILED if failed else 0
+
+
+def _answers(lines: list[tuple[int, str]], headroom: float) -> Iterator[json_output.EstimateDocument]:
+    """Parse all lines, estimate those that could be read in one batch, and put both in order."""
+    parsed = [_parsed(line) for _, line in lines]
+    asked = [p for p in parsed if not isinstance(p, UserError)]
+    estimates = iter(api.estimate_each(asked, headroom))
+    for (number, line), request_or_error in zip(lines, parsed, strict=True):
+        found = request_or_error if isinstance(request_or_error, UserError) else next(estimates)
+        label = runs.line_id(line)
+        name = f"line {number}" if label is None else str(label)
+        if isinstance(found, UserError):
+            yield json_output.error_document(name, f"line {number}: {found}", found.hint)
+        else:
+            yield json_output.estimate_document(found).model_copy(update={"id": name})
+
+
+def _parsed(line: str) -> RunRequest | UserError:
+    try:
+        return runs.parse_line(line)
+    except UserError as error:
+        return error
