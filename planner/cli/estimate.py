@@ -21,15 +21,7 @@ _OF_THE_ANSWER = ("plan_id", "runs", "json", "quiet", "headroom")
 
 def run(options: Options) -> int:
     """Answer one ``plan estimate``; returns 1 where a line of ``--runs`` had an error."""
-    given = [
-        name for name, value in options.items() if value not in (None, False) and name not in _OF_THE_ANSWER
-    ]
-    sources = [name for name in ("plan_id", "runs") if options[name] is not None]
-    if len(sources) + bool(given) > 1 and (len(sources) > 1 or given):
-        raise UserError(
-            "a plan, --runs and a run of the options exclude each other",
-            "plan estimate --help shows the forms",
-        )
+    _check_source(options)
     headroom = 0.2 if options["headroom"] is None else units.parse_fraction(options["headroom"], "--headroom")
     if options["runs"] is not None:
         return _file(options["runs"], options, headroom)
@@ -40,6 +32,16 @@ def run(options: Options) -> int:
     asked = run_request(options, request(options))
     _show(api.estimate([asked], headroom)[0], options, headroom, None)
     return 0
+
+
+def _check_source(options: Options) -> None:
+    """Raise ``UserError`` unless exactly one thing is asked about."""
+    sources = [name for name in ("plan_id", "runs") if options[name] is not None]
+    given = [n for n, value in options.items() if value not in (None, False) and n not in _OF_THE_ANSWER]
+    if len(sources) > 1 or (sources and given):
+        raise UserError(
+            "a plan, --runs and a run of the options exclude each other", "plan estimate --help has the forms"
+        )
 
 
 def _of_plan(candidate: Candidate) -> Estimate:

@@ -201,9 +201,7 @@ def _check_batch(training: TrainingSpec, pins: LayoutPins) -> None:
 def run_request(options: Options, asked: Request) -> RunRequest:
     """One run of the options: the model on GPUs that are named, with the layout as far as it is pinned."""
     if options["gpu"] is None:
-        raise UserError(
-            "say which GPU the run is on", "--gpu H100-SXM5-80GB --gpus 8  (plan gpus lists them)"
-        )
+        raise UserError("say which GPU the run is on", "--gpu H100-SXM5-80GB --gpus 8")
     pins = asked.pins
     degrees = (pins.dp or 1) * (pins.tp or 1) * (pins.pp or 1) * (pins.cp or 1)
     num_gpus = _int(options, "gpus", high=MAX_GPUS) or degrees

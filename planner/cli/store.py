@@ -1,4 +1,4 @@
-"""Plans on disk: one JSON file each, named by the hash of its content that its candidate has, in the user's data directory.
+"""Plans on disk: one JSON file each in the user's data directory, named by the candidate's hash.
 
 ``PLAN_DATA_DIR`` puts them elsewhere. Files are written whole or not at all. A file that cannot be read is
 set aside with a warning, never a reason to stop.
@@ -33,7 +33,7 @@ def data_dir() -> Path:
 
 
 def save_shown(candidates: Iterable[Candidate], command: str, now: datetime) -> list[Plan]:
-    """Save what a suggest showed, and which row each plan was. A plan that is there, figures and all, is kept."""
+    """Save what a suggest showed, and which row each plan was. A plan that is there unchanged is kept."""
     plans = [Plan(id=c.id, created=now, command=command, candidate=c) for c in candidates]
     try:
         for plan in plans:
@@ -47,7 +47,7 @@ def save_shown(candidates: Iterable[Candidate], command: str, now: datetime) -> 
 
 
 def _content(plan: Plan) -> str:
-    """What makes a plan; the row that it stood in does not count."""
+    """Write out what makes a plan; the row that it stood in does not count."""
     return plan.candidate.model_dump_json(exclude={"rank"})
 
 
