@@ -35,10 +35,13 @@ def is_board(card: Gpu) -> bool:
     return card.form_factor.startswith(("sxm", "oam", "superchip"))
 
 
-def _pcie_id(card: Gpu, peer: bool) -> str:
-    """Id of the PCIe class of a card's generation."""
-    generation = int(min(max(card.pcie_gen, 3), 5))
-    return f"pcie{generation}-{'p2p' if peer else 'host'}"
+def _pcie_id(card: Gpu, peer: bool, said: str = "") -> str:
+    """Id of the PCIe class: the card's generation or a lower one that is stated; half the lanes: one less."""
+    generation = min(card.pcie_gen, 5.0)
+    if slot := _PCIE_SLOT.search(said):
+        generation = min(generation, float(slot[1] or 5))
+        generation -= {"8": 1.0, "4": 2.0}.get(slot[2] or "", 0.0)
+    return f"pcie{int(max(generation, 3.0))}-{'p2p' if peer else 'host'}"
 
 
 def _bridge_id(card: Gpu) -> str | None:
@@ -86,26 +89,27 @@ def intra_link(card: Gpu, gpus_per_node: int, text: str = "") -> str:
     if "slow" in said:
         return "pcie3-host"
     peer = not _NO_PEER.search(said) and (card.pcie_peer or _PEER.search(said) is not None)
-    return _pcie_id(card, peer)
+    return _pcie_id(card, peer, said)
 
 
 # The first that matches wins: names of a generation before names of a kind.
 _FABRICS: tuple[tuple[str, str], ...] = (
     (r"plain tcp|tcp sockets?\b|\btcp\b", "ethernet"),
-    (r"tcpxo", "tcpxo"),
-    (r"tcpx\b", "tcpx"),
+    (r"tcpxo|\ba3-mega", "tcpxo"),
+    (r"tcpx\b|\ba3-high", "tcpx"),
     (r"\befa ?v4|\bp6[e-]", "efa-v4"),
     (r"\befa ?v3|\bp5en", "efa-v3"),
     (r"\befa ?v2|\bp5e?\b|\befa.*3200", "efa-v2"),
     (r"\befa ?v1|\bp4de?\b|\befa.* 400", "efa-v1"),
     (r"\befa\b|\bp3dn", "efa"),
-    (r"\bxdr\b", "ib-xdr"),
-    (r"\bndr\b|quantum-2|\bcx-?7\b|connectx-?7", "ib-ndr"),
-    (r"\bhdr\b", "ib-hdr"),
-    (r"\bedr\b", "ib-edr"),
-    (r"\bfdr\b", "ib-fdr"),
+    (r"\bxdr", "ib-xdr"),
+    (r"\bndr|quantum-2|\bcx-?7\b|connectx-?7", "ib-ndr"),
+    (r"\bhdr", "ib-hdr"),
+    (r"\bedr", "ib-edr"),
+    (r"\bfdr", "ib-fdr"),
     (r"omni-?path|\bopa\b", "omni-path"),
-    (r"\broce", "roce"),
+    (r"slingshot", "slingshot"),
+    (r"\broce|spectrum-x|\ba3-ultra|\ba4-high", "roce"),
     (r"\bno ib\b", "ethernet"),
     (r"infiniband|\bib\b", "ib"),
     (r"\brdma\b", "roce"),
@@ -122,33 +126,53 @@ _UNKNOWN_NET = {
     "CDNA": "unknown-rdma-hopper",
     "Blackwell": "unknown-rdma-blackwell",
 }
-_PCIE_SLOT = re.compile(r"pcie ?\d(\.\d)? ?x\d+", re.IGNORECASE)
-_COUNT_X_RATE = re.compile(
-    r"(\d+) ?[x×] ?(?:omni-?path |opa )?(\d+(?:\.\d+)?) ?(gb/s|gbps|gbit/s|gbit|gb\b|g\b|gbe)", re.IGNORECASE
-)
-_PORTS_NAMED = re.compile(r"(?:edr|hdr|ndr|xdr|roce|ib) ?(\d+) ?x ?(\d{3})\b")
-_RATE = re.compile(r"(\d+(?:\.\d+)?) ?(gbps|gbit/s|gb/s|gbit|gbe|g\b|gb\b)", re.IGNORECASE)
+_PCIE_SLOT = re.compile(r"pcie ?(?:gen ?)?(\d)?(?:\.\d)? ?(?:x(\d+))?", re.IGNORECASE)
+_UNIT = r"(tb/s|tbps|tbit/s|gb/s|gbps|gbit/s|gbit|gbe|gb\b|g\b)"
+_KIND = r"(?:edr|hdr|ndr|xdr|omni-?path|opa|slingshot(?:-\d+)?|infiniband|ib|roce|efa)"
+_COUNT_X_RATE = re.compile(rf"(\d+) ?[x×] ?(?:{_KIND}[ -]?)?(\d+(?:\.\d+)?) ?{_UNIT}", re.IGNORECASE)
+_COUNT_X_KIND = re.compile(rf"(\d+|dual-rail) ?[x×]? ?({_KIND})[ -]?(\d{{2,3}})?\b", re.IGNORECASE)
+_PORTS_NAMED = re.compile(rf"{_KIND} ?(\d+) ?[x×] ?(\d{{3}})\b", re.IGNORECASE)
+_RATE = re.compile(rf"(\d+(?:\.\d+)?) ?{_UNIT}", re.IGNORECASE)
 _EFA_ADAPTERS = re.compile(r"\befa(?: ?v\d)? ?x(\d+)")
+_PORT_RATE = {
+    "edr": 100.0,
+    "hdr": 200.0,
+    "ndr": 400.0,
+    "xdr": 800.0,
+    "opa": 100.0,
+    "omni": 100.0,
+    "slin": 200.0,
+}
+
+
+def _gbit(rate: str, unit: str) -> float:
+    """Gbit/s of a figure with its unit: network text counts bits, "GB/s" with a capital B counts bytes."""
+    scale = 1000.0 if unit.lower().startswith("t") else 1.0
+    return float(rate) * scale * (8.0 if "GB/s" in unit else 1.0)
+
+
+def _ports_gbit(text: str) -> float | None:
+    """Gbit/s of ports that are counted: "8x200", "4x NDR200", "dual-rail EDR", "4x OPA 100Gb"."""
+    if found := _PORTS_NAMED.search(text):
+        return float(found[1]) * float(found[2])
+    if found := _COUNT_X_RATE.search(text):
+        return float(found[1]) * _gbit(found[2], found[3])
+    if found := _COUNT_X_KIND.search(text):
+        rate = float(found[3]) if found[3] else _PORT_RATE.get(found[2].lower()[:4].strip())
+        return None if rate is None else rate * (2.0 if found[1].startswith("dual") else float(found[1]))
+    return None
 
 
 def stated_gbit_per_s(text: str, gpus_per_node: int) -> float | None:
-    """Gbit/s of a node that a free text states ("8x400 Gb/s", "1600 Gbps", "400Gb/s per GPU"), else ``None``.
-
-    Network text counts bits ("Gb/s"); only "GB/s" with a capital B is read as bytes.
-    """
+    """Gbit/s of a node that a text states ("8x400 Gb/s", "1600 Gbps", "400Gb/s per GPU"), else ``None``."""
     text = _PCIE_SLOT.sub("", text)
-    ports = _PORTS_NAMED.search(text.lower())
-    if ports:
-        return float(ports[1]) * float(ports[2])
-    found = _COUNT_X_RATE.search(text)
-    if found:
-        return float(found[1]) * float(found[2]) * (8.0 if "GB/s" in found[3] else 1.0)
+    if (ports := _ports_gbit(text)) is not None:
+        return ports
     rate = _RATE.search(text)
     if rate is None:
         return None
-    opa = re.search(r"(\d+) ?[x×] ?(?:omni-?path|opa)", text, re.IGNORECASE)
-    value = float(rate[1]) * (8.0 if "GB/s" in rate[2] else 1.0) * (float(opa[1]) if opa else 1.0)
-    return value * gpus_per_node if re.search(r"per gpu", text[rate.end() :], re.IGNORECASE) else value
+    each = gpus_per_node if re.search(r"per gpu", text[rate.end() :], re.IGNORECASE) else 1
+    return _gbit(rate[1], rate[2]) * each
 
 
 def _of_architecture(table: dict[str, str], card: Gpu, default: str) -> str:
@@ -172,8 +196,9 @@ def fabric_of(card: Gpu, gpus_per_node: int, text: str) -> str:
     named = next((fabric for pattern, fabric in _FABRICS if re.search(pattern, said)), None)
     if named in ("ib", "dgx"):
         return _of_architecture(_GENERATION_IB, card, "ib-ndr")
+    fast = is_board(card) and (stated_gbit_per_s(text, gpus_per_node) or 0.0) >= 800.0
     if named is not None:
-        return named
+        return "roce" if named == "ethernet" and fast and "tcp" not in said else named
     gbit = stated_gbit_per_s(text, gpus_per_node)
     if gbit is None:
         return unknown_net(card, gpus_per_node)
