@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
         code = app(list(arguments) or ["--help"], prog_name="plan", standalone_mode=False)
         sys.stdout.flush()
     except UserError as error:
-        return _complain(str(error), error.hint)
+        return _complain(str(error), error.hint or _help_of(arguments))
     except typer.TyperException as error:
         return _complain(error.format_message(), _help_of(arguments))
     except (KeyboardInterrupt, typer.Abort):
@@ -55,9 +55,7 @@ def run(arguments: Sequence[str]) -> int:
 def _complain(message: str, hint: str) -> int:
     """Say what happened, and what to do, on stderr."""
     said = " ".join(message.split())
-    sys.stderr.write(f"error: {said}\n")
-    if hint:
-        sys.stderr.write(f"\nhint: {' '.join(hint.split())}\n")
+    sys.stderr.write(f"error: {said}\n\nhint: {' '.join(hint.split())}\n")
     return BAD_INPUT
 
 

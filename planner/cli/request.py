@@ -151,7 +151,7 @@ def _framework(name: str | None) -> str | None:
         return None
 
     if match_id(name) is None:
-        known = profile_ids()
+        known = [each for each in profile_ids() if not each.startswith("trace-")]  # those are for tests
         raise UserError(
             f"--framework: unknown name {name!r:.60}{did_you_mean(name, known)}",
             f"--framework takes {', '.join(known)}",

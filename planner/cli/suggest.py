@@ -24,6 +24,7 @@ DEFAULT_TOP = 5
 def run(options: Options) -> int:
     """Answer one ``plan suggest``; returns 3 where nothing fits."""
     asked, bounds = request(options), goal(options)
+    _check_size(asked, bounds)
     shown = top(options) or DEFAULT_TOP
     offers, skipped = offers_for(bounds, words(options["excluded"], "--not"))
     now = datetime.now(UTC)
@@ -34,6 +35,16 @@ def run(options: Options) -> int:
     if options["out"]:
         _write_plan(plans[0] if fits else None, options["out"])
     return 0 if fits else NOTHING_FITS
+
+
+def _check_size(asked: Request, bounds: Goal) -> None:
+    """Refuse degrees that need more GPUs than are allowed."""
+    pins = asked.pins
+    least = (pins.dp or 1) * (pins.tp or 1) * (pins.pp or 1) * (pins.cp or 1)
+    if least > bounds.max_gpus:
+        raise UserError(
+            f"dp × tp × pp × cp = {least} GPUs, more than --max-gpus {bounds.max_gpus}", f"--max-gpus {least}"
+        )
 
 
 def offers_for(

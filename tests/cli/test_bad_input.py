@@ -75,7 +75,7 @@ BAD_OPTIONS = [
     "--params 1B --loss huge",
     "--params 1B --recompute some",
     "--params 1B --offload disk",
-    "--params 1B --framework pytorchlightening",
+    "--params 1B --framework zzz",
     "--params 1B --stage prod",
     "--params 1B --sort price",
     "--params 1B --not nowhere:x",
