@@ -66,7 +66,21 @@ def estimate(
     layout: LayoutColumns,
     machine: MachineColumns,
 ) -> SpeedColumns:
-    """Seconds of one optimizer step of each run, by cause, and its FLOPs per GPU. Shapes broadcast."""
+    """Seconds of one optimizer step of each run, by cause, and its FLOPs per GPU. Shapes broadcast.
+
+    A run on one node has no network: what its links would take is infinite there and never picked.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return _estimate(model, training, execution, layout, machine)
+
+
+def _estimate(
+    model: ModelColumns,
+    training: TrainingColumns,
+    execution: ExecutionColumns,
+    layout: LayoutColumns,
+    machine: MachineColumns,
+) -> SpeedColumns:
     parameters = parameters_of(model, execution, layout)
     micro = _micro_batch(model, execution, layout, machine, parameters)
     count = layout.grad_accum
@@ -89,9 +103,9 @@ def estimate(
         + overhead
     )
     idle = total * execution.idle_share
-    tokens = layout.micro_batch * count * layout.dp * execution.seq_len
+    tokens = layout.micro_batch * count * layout.dp * training.seq_len
     gpus = layout.dp * layout.tp * layout.pp * layout.cp
-    model_flops, hardware_flops = _flops(model, execution, layout, tokens / gpus)
+    model_flops, hardware_flops = _flops(model, training, execution, layout, tokens / gpus)
     return SpeedColumns(
         matmul=count * micro.matmul,
         attention=count * micro.attention,
@@ -295,12 +309,16 @@ def _optimizer_s(
 
 
 def _flops(
-    model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, tokens_per_gpu: Array
+    model: ModelColumns,
+    training: TrainingColumns,
+    execution: ExecutionColumns,
+    layout: LayoutColumns,
+    tokens_per_gpu: Array,
 ) -> tuple[Array, Array]:
     """Model and hardware FLOPs per GPU and step. Frozen linears have no weight gradient: 4 FLOPs a
     parameter, not 6.
     """
-    forward = forward_flops_per_token(model, execution.seq_len)
+    forward = forward_flops_per_token(model, training.seq_len)
     linears = forward.attention_linears + forward.ffn + forward.head
     model_flops = tokens_per_gpu * (linears * (3 - execution.frozen_base) + 3 * forward.scores)
     again = np.where(layout.recompute == 2, layout.recompute_fraction, 0)

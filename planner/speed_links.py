@@ -162,14 +162,16 @@ def data_s(
         expert_group = np.minimum(group, expert_ranks)
         spread = np.maximum(per_node * layout.tp / (layout.ep * layout.etp), 1)
         experts = np.where(frozen, parameters.experts, parameters.trained_experts)
-        gather = gather + _gather(experts * gather_bytes, expert_group, spread, machine)
-        reduce_ = reduce_ + _reduce(
+        more_gather = _gather(experts * gather_bytes, expert_group, spread, machine)
+        more_reduce = _reduce(
             parameters.trained_experts * execution.reduce_bytes,
             expert_group,
             expert_ranks / expert_group,
             spread,
             machine,
         )
+        gather = gather + np.where(parameters.experts > 0, more_gather, 0)
+        reduce_ = reduce_ + np.where(parameters.experts > 0, more_reduce, 0)
     return DataSeconds(gather, reduce_)
 
 
