@@ -1,6 +1,7 @@
 """The shipped catalog: every row sourced, priced per node, believed only where it can be."""
 
 import csv
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from importlib.resources import files
@@ -276,7 +277,8 @@ def test_the_outliers_of_the_catalog_are_these_and_each_is_explained():
     """Price per GPU-hour outside 0.2 to 5 times the middle of its GPU and market, with the source."""
     listed = {(o.key[0], o.key[1], o.source.split(" @")[0]) for o in outliers(shipped())}
     assert listed == {
-        ("verda", "1V100.6V", "skypilot-catalog, catalogs/v8/verda"),
+        ("verda", "1V100.6V", "toolshedlabs-hash/gpu-price-feed, data/history/v2/2026-10.jsonl"),
+        ("vast", "1x-A100_SXM4 40GB", "ewyluda/gpu-price-index, data/observations/2026/2026-10-10.csv"),
         ("vast", "1x-Tesla_V100", "skypilot-catalog, catalogs/v9/vast"),
         ("vast", "2x-Tesla_V100", "skypilot-catalog, catalogs/v9/vast"),
         ("vast", "4x-Tesla_V100", "skypilot-catalog, catalogs/v9/vast"),
@@ -286,6 +288,19 @@ def test_the_outliers_of_the_catalog_are_these_and_each_is_explained():
 
 
 def test_a_newer_observation_makes_an_undated_price_unknown():
-    for offer in of("verda", "1H100.80S.32V"):
-        assert offer.usd_per_hour is None
-        assert "4.49" in (offer.unknown_why or "")
+    (spot,) = of("verda", "1H100.80S.32V", "spot")
+    (on_demand,) = of("verda", "1H100.80S.32V")
+    assert on_demand.usd_per_hour == Decimal("3.627")
+    assert spot.usd_per_hour is None
+    assert "2.29" in (spot.unknown_why or "")
+
+
+@pytest.mark.parametrize("family", [r"Standard_NC\d+ads_A100_v4", r"Standard_NC\d+ad(s|is)_H100_v5"])
+def test_sizes_of_one_azure_family_cost_the_same_per_gpu(family):
+    """A price of a Windows machine is 0.046 per vCPU higher: it would stand out here."""
+    per_gpu: dict[tuple[str, str], list[Decimal]] = {}
+    for o in shipped():
+        if o.provider == "azure" and o.usd_per_hour is not None and re.fullmatch(family, o.instance_type):
+            per_gpu.setdefault((o.region, o.market), []).append(o.usd_per_hour / o.gpus_per_node)
+    assert sum(len(prices) > 1 for prices in per_gpu.values()) >= 10
+    assert all(max(prices) <= min(prices) * Decimal("1.01") for prices in per_gpu.values())

@@ -51,7 +51,7 @@ def test_an_unknown_provider_is_refused_with_near_names():
 
 
 def test_an_unknown_region_is_refused_with_near_names():
-    with pytest.raises(UserError, match="did you mean .*us-east-1"):
+    with pytest.raises(UserError, match=r"did you mean .*us-east-1"):
         registry.offers(regions=["us-eest-1"])
 
 
