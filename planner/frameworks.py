@@ -35,6 +35,8 @@ class MemoryProfile(Record):
     extra_sharded_bytes_per_param: float
     # the optimizer and data parallelism
     optimizer_impl: OptimizerImpl
+    step_copy_bytes: float
+    step_copy_params: float
     bucket_copies: float
     bucket_params: float
     live_params: float
@@ -71,10 +73,13 @@ class MemoryProfile(Record):
     # pipeline
     embedding_counts_as_layer: bool
     pipeline_keeps_gathered: bool
+    naive_pipeline: bool
     # adapters
     base_bytes_mixed: float
     adapter_bits: Literal[16, 32]
+    adapter_bits_pure: Literal[16, 32]
     adapter_autocast: bool
+    adapter_copies_sharded: bool
     adapter_residual_bytes: float
     kbit_preparation: bool
     kbit_saved_hidden: float
@@ -83,10 +88,11 @@ class MemoryProfile(Record):
     qkv_storage_kept: bool
     adapter_output_kept: bool
     lora_dropout: float
-    # the allocator and the printed figure
+    # the allocator, loading, and the printed figure
     expandable_segments: bool
     fragmentation: float
     context_mib: float
+    loads_on_every_rank: bool
     printed_kind: MemoryKind
 
 

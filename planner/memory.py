@@ -1,18 +1,21 @@
 """Bytes per GPU of a training run, part by part, on the fullest GPU, as the maximum over the instants of a step.
 
-``estimate`` takes columns and returns columns: one run, a batch of measured runs and a search over a million layouts
-go through the same formulas.
+``estimate`` takes columns and returns columns: one run, a batch of measured runs and a search over a million
+layouts go through the same formulas. States are in ``memory_states``, what blocks keep in ``memory_activations``,
+the loss in ``memory_loss``, the instants in ``memory_step``, all beside tensors in ``memory_device``, host memory
+and loading in ``memory_host``.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from planner.columns import Array, LayoutColumns, MachineColumns, MemoryColumns, ModelColumns
 from planner.memory_activations import BlockBytes, TokenBytes, block_bytes
 from planner.memory_device import outside_bytes
+from planner.memory_host import host_bytes, load_bytes
 from planner.memory_loss import loss_bytes
 from planner.memory_states import Stage, first_stage, last_stage, stage_params, state_bytes
 from planner.memory_step import Peak, kept_activations, step_peak, tokens_per_rank
@@ -21,30 +24,35 @@ from planner.numerics import FormatColumns, TrainingColumns
 PEAK_AT = ("forward", "loss", "backward", "optimizer")
 
 
+@dataclass(frozen=True, slots=True)
+class StageBytes:
+    """What one pipeline stage needs on a GPU: states, the peak within a step, and what is kept on the host."""
+
+    weights: Array
+    optimizer: Array
+    offloaded: Array
+    block: Array  # parameters of the largest block
+    peak: Peak
+
+
 def estimate(
     model: ModelColumns, training: TrainingColumns, layout: LayoutColumns, machine: MachineColumns
 ) -> MemoryColumns:
     """Memory of the fullest GPU. Bytes; all inputs broadcast against each other."""
-    sharded = layout.zero_stage == 3
-    formats = _formats(sharded, training)
-    block = _blocks(
-        sharded,
-        block_bytes(model, training, training.unsharded),
-        block_bytes(model, training, training.sharded),
-    )
-    first = _stage(model, training, formats, layout, first_stage(model, training, layout), block)
+    formats = _formats(layout.zero_stage == 3, training)
+    block = _blocks(model, training, layout)
+    fullest = _stage_bytes(model, training, formats, layout, first_stage(model, training, layout), block)
     if np.any(layout.pp > 1):
-        last = _stage(model, training, formats, layout, last_stage(model, training, layout), block)
-        first = _fuller(first, last)
-    weights, optimizer, peak, offloaded = first
-    states = weights + optimizer
+        last = _stage_bytes(model, training, formats, layout, last_stage(model, training, layout), block)
+        fullest = _fuller(fullest, last)
+    peak, states = fullest.peak, fullest.weights + fullest.optimizer
     outside = outside_bytes(training, layout, machine, states, peak)
     allocated = states + peak.total
     reserved = allocated + outside.allocator_slack
     return MemoryColumns(
-        parameters=weights,
+        parameters=fullest.weights,
         gradients=peak.gradients,
-        optimizer=optimizer + peak.optimizer,
+        optimizer=fullest.optimizer + peak.optimizer,
         activations=peak.activations,
         logits=peak.logits,
         gathered=peak.gathered,
@@ -55,47 +63,62 @@ def estimate(
         reserved=reserved,
         device=reserved + outside.communication + outside.context,
         peak_at=peak.at,
-        host=offloaded * machine.gpus_per_node,
-        load=weights,
+        host=host_bytes(model, training, layout, machine, fullest.offloaded),
+        load=load_bytes(training, formats, layout, fullest.weights, fullest.block, outside.context),
     )
 
 
-_StageBytes = tuple[Array, Array, Peak, Array]
-
-
-def _stage(
+def _stage_bytes(
     model: ModelColumns,
     training: TrainingColumns,
     formats: FormatColumns,
     layout: LayoutColumns,
     stage: Stage,
     block: BlockBytes,
-) -> _StageBytes:
+) -> StageBytes:
     params = stage_params(model, training, layout, stage)
     states = state_bytes(training, formats, layout, params)
     kept = kept_activations(model, training, formats, layout, stage, block)
     loss = loss_bytes(model, training, formats, layout, tokens_per_rank(training, layout))
-    peak = step_peak(model, training, formats, layout, stage, params, states, kept, loss)
-    return states.weights, states.optimizer, peak, states.offloaded
-
-
-def _fuller(a: _StageBytes, b: _StageBytes) -> _StageBytes:
-    """Row by row the stage that needs more."""
-    more = b[0] + b[1] + b[2].total > a[0] + a[1] + a[2].total
-    peak = Peak(*(np.where(more, getattr(b[2], f.name), getattr(a[2], f.name)) for f in fields(Peak)))
-    return np.where(more, b[0], a[0]), np.where(more, b[1], a[1]), peak, np.where(more, b[3], a[3])
-
-
-def _formats(sharded: Array, training: TrainingColumns) -> FormatColumns:
-    return FormatColumns(
-        *(
-            _pick(sharded, getattr(training.unsharded, f.name), getattr(training.sharded, f.name))
-            for f in fields(FormatColumns)
-        )
+    return StageBytes(
+        weights=states.weights,
+        optimizer=states.optimizer,
+        offloaded=states.offloaded + kept.offloaded,
+        block=params.block,
+        peak=step_peak(model, training, formats, layout, stage, params, states, kept, loss),
     )
 
 
-def _blocks(sharded: Array, a: BlockBytes, b: BlockBytes) -> BlockBytes:
+def _fuller(a: StageBytes, b: StageBytes) -> StageBytes:
+    """Row by row the stage that needs more."""
+    more = b.weights + b.optimizer + b.peak.total > a.weights + a.optimizer + a.peak.total
+
+    def pick(x: Array, y: Array) -> Array:
+        return np.where(more, y, x)
+
+    return StageBytes(
+        weights=pick(a.weights, b.weights),
+        optimizer=pick(a.optimizer, b.optimizer),
+        offloaded=pick(a.offloaded, b.offloaded),
+        block=pick(a.block, b.block),
+        peak=Peak(*(pick(getattr(a.peak, f.name), getattr(b.peak, f.name)) for f in fields(Peak))),
+    )
+
+
+def _formats(sharded: Array, training: TrainingColumns) -> FormatColumns:
+    pairs = (
+        (getattr(training.unsharded, f.name), getattr(training.sharded, f.name))
+        for f in fields(FormatColumns)
+    )
+    return FormatColumns(*(_pick(sharded, a, b) for a, b in pairs))
+
+
+def _blocks(model: ModelColumns, training: TrainingColumns, layout: LayoutColumns) -> BlockBytes:
+    """Per-token bytes in the number format of each row's sharding."""
+    sharded = layout.zero_stage == 3
+    a = block_bytes(model, training, training.unsharded)
+    b = block_bytes(model, training, training.sharded)
+
     def token(x: TokenBytes, y: TokenBytes) -> TokenBytes:
         return TokenBytes(
             *(_pick(sharded, getattr(x, f.name), getattr(y, f.name)) for f in fields(TokenBytes))

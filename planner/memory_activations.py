@@ -87,8 +87,8 @@ def _norm_bytes(model: ModelColumns, training: TrainingColumns, formats: FormatC
     qkv = adapter.q + adapter.k + adapter.v
     merged = np.where(adapter.merged_qkv == 1, np.minimum(qkv, 1), qkv)
     count = merged + adapter.gate * model.gated + adapter.up
-    own = count * (adapter.copy + adapter.dropout)
-    inputs = np.where(adapter.copy > 0, own, formats.compute * groups)
+    own = count * (formats.adapter_copy + adapter.dropout)
+    inputs = np.where(formats.adapter_copy > 0, own, formats.compute * groups)
     inputs = inputs + adapter.kbit_saved_hidden
     return h * (np.where(adapter.lora == 1, inputs, full) + model.norms_per_layer * one) + (
         model.norms_per_layer * statistics + on_qk * h
@@ -105,11 +105,13 @@ def _attention_bytes(
     k = np.where(repeated == 1, model.q_width, model.k_width)
     v = np.where(repeated == 1, model.o_width, model.v_width)
     latents = model.mla_q_rank + model.mla_kv_rank
-    own = adapter.o * (adapter.copy + adapter.dropout) * model.o_width
-    between = adapter.value * adapter.rank * (adapter.q + adapter.k + adapter.v + adapter.o)
+    own = adapter.o * (formats.adapter_copy + adapter.dropout) * model.o_width
+    between = formats.adapter_value * adapter.rank * (adapter.q + adapter.k + adapter.v + adapter.o)
     flash = e * (model.q_width + k + v + model.o_width) + 2 * e * latents + 4 * model.num_heads
-    outputs = adapter.output_kept * e * (
-        adapter.q * model.q_width + adapter.k * model.k_width + adapter.v * model.v_width
+    outputs = (
+        adapter.output_kept
+        * e
+        * (adapter.q * model.q_width + adapter.k * model.k_width + adapter.v * model.v_width)
     )
     one_group = model.q_width == model.k_width
     storage = adapter.qkv_storage_kept * one_group * e * (model.q_width + model.k_width)
@@ -122,11 +124,9 @@ def _ffn_bytes(
 ) -> Array:
     """Feed-forward: gate, up, activation, product. Frozen linears keep no input, adapters their own copy."""
     copies = np.where(model.gated == 1, block.gated_copies, block.plain_copies)
-    down_input = np.where(adapter.copy > 0, adapter.copy + adapter.dropout, formats.compute)
-    frozen = formats.compute * (copies - 1) + np.maximum(
-        adapter.down * down_input, adapter.kbit_saved_ffn
-    )
-    between = adapter.value * adapter.rank * (adapter.gate * model.gated + adapter.up + adapter.down)
+    down_input = np.where(formats.adapter_copy > 0, formats.adapter_copy + adapter.dropout, formats.compute)
+    frozen = formats.compute * (copies - 1) + np.maximum(adapter.down * down_input, adapter.kbit_saved_ffn)
+    between = formats.adapter_value * adapter.rank * (adapter.gate * model.gated + adapter.up + adapter.down)
     kept: Array = np.where(
         adapter.lora == 1, frozen * width + between * (width > 0), formats.compute * copies * width
     )
@@ -153,7 +153,9 @@ def _selective(
     """
     e = formats.compute
     op_wide = (formats.residual + e) * model.hidden
-    op_split = e * (model.q_width + model.v_width + model.o_width + ffn) + 4 * model.num_heads  # not routed experts
+    op_split = (
+        e * (model.q_width + model.v_width + model.o_width + ffn) + 4 * model.num_heads
+    )  # not routed experts
     op = block.selective_op == 1
     attention = block.selective_attention == 1
     return TokenBytes(

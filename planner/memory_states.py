@@ -73,7 +73,7 @@ def first_stage(model: ModelColumns, training: TrainingColumns, layout: LayoutCo
         moe_layers=layers - dense,
         embedding=np.asarray(1.0),
         head=only,
-        in_flight=np.minimum(chunks, layout.grad_accum),
+        in_flight=_in_flight(training, layout, chunks),
     )
 
 
@@ -89,8 +89,13 @@ def last_stage(model: ModelColumns, training: TrainingColumns, layout: LayoutCol
         moe_layers=moe,
         embedding=np.asarray(p == 1, dtype=np.float64),
         head=np.asarray(1.0),
-        in_flight=np.minimum(np.where(v > 1, (p * (v - 1) + 1) / v, 1), layout.grad_accum),
+        in_flight=_in_flight(training, layout, np.where(v > 1, (p * (v - 1) + 1) / v, 1.0)),
     )
+
+
+def _in_flight(training: TrainingColumns, layout: LayoutColumns, chunks: Array) -> Array:
+    kept: Array = np.minimum(np.where(training.sharding.naive_pipeline == 1, 1.0, chunks), layout.grad_accum)
+    return kept
 
 
 def stage_params(
@@ -105,7 +110,9 @@ def stage_params(
     nd, nm = stage.dense_layers, stage.moe_layers
     norms = (nd + nm) * model.params_norm_layer
     linear = nd * dense_linear + nm * moe_linear
-    own_table = model.tied * np.where(layout.pp > 1, stage.head, stage.head * (1 - training.sharding.ties_embeddings))
+    own_table = model.tied * np.where(
+        layout.pp > 1, stage.head, stage.head * (1 - training.sharding.ties_embeddings)
+    )
     head = (model.params_head * stage.head + own_table * model.hidden * model.vocab) / t
     root = stage.embedding * model.params_embedding / t + head + stage.head * model.params_root_other
     block_dense = np.where(nd > 0, dense_linear, 0.0)
@@ -131,8 +138,9 @@ def stage_params(
     full = 1 - adapters.lora
     train = full * (1 - np.minimum(training.frozen_layers / model.num_layers, 1))
     root_train = full * (training.frozen_layers == 0)
-    adapter, adapter_expert, adapter_head = _adapter_params(model, training)
-    on_blocks = (nd * adapter + nm * adapter_expert) / t
+    adapter, adapter_moe, adapter_experts, adapter_head = _adapter_params(model, training)
+    on_blocks = (nd * adapter + nm * adapter_moe) / t + nm * adapter_experts / experts_over
+    on_block = np.maximum(adapter, adapter_moe) / t + adapter_experts / experts_over
     return StageParams(
         dense=train * (linear + norms) + on_blocks,
         expert=train * nm * expert,
@@ -141,7 +149,7 @@ def stage_params(
         frozen_expert=(1 - train) * nm * expert,
         frozen_other=(1 - train) * norms + (1 - root_train) * root,
         block=block,
-        block_trainable=full * block + np.maximum(adapter, adapter_expert) / t,
+        block_trainable=full * block + on_block,
         largest_linear=adapters.quantised * _widest_matrix(model) / t,
         head=root_train * head,
         cast_frozen=adapters.lora * (linear + nm * expert),
@@ -149,8 +157,8 @@ def stage_params(
     )
 
 
-def _adapter_params(model: ModelColumns, training: TrainingColumns) -> tuple[Array, Array, Array]:
-    """Adapter parameters of a dense block, of a MoE block (one on each expert), of the head."""
+def _adapter_params(model: ModelColumns, training: TrainingColumns) -> tuple[Array, Array, Array, Array]:
+    """Adapter parameters of a dense block, of a MoE block without experts, of its experts, of the head."""
     a = training.adapter
     attention = lora.attention_params(model, a.rank, a.q, a.k, a.v, a.o)
     dense = lora.ffn_params(model, a.rank, model.ffn, a.gate, a.up, a.down)
@@ -159,7 +167,8 @@ def _adapter_params(model: ModelColumns, training: TrainingColumns) -> tuple[Arr
     has_experts = model.num_experts > 0
     return (
         a.lora * (attention + dense),
-        a.lora * has_experts * (attention + shared + model.num_experts * expert),
+        a.lora * has_experts * (attention + shared),
+        a.lora * model.num_experts * expert,
         a.lora * lora.head_params(model, a.rank, a.head),
     )
 
@@ -194,16 +203,20 @@ def state_bytes(
     per_param = formats.master + training.sharding.extra_sharded_bytes
     root_extra = (formats.moments_root - formats.moments) * params.root * shares[0]
     optimizer = optimizer_params * (per_param + formats.moments) + root_extra
-    weights = weight_params * formats.weight + frozen + (own + own_expert) * training.sharding.extra_bytes * (z < 3)
+    weights = (
+        weight_params * formats.weight + frozen + (own + own_expert) * training.sharding.extra_bytes * (z < 3)
+    )
     gradients = gradient_params * formats.gradient * (1 - training.sharding.in_backward)
-    temporary = optimizer_params * formats.step_temporary * (1 - layout.offload_optimizer)
+    at_once = np.where(z == 3, np.minimum(optimizer_params, formats.step_params), optimizer_params)
+    temporary = at_once * formats.step_temporary * (1 - layout.offload_optimizer)
     paged = training.sharding.paged * optimizer
-    off_optimizer = layout.offload_optimizer * optimizer
+    # the CPU step needs the gradients beside the states
+    off_optimizer = layout.offload_optimizer * (optimizer + gradients)
     off_params = layout.offload_params * (weights + gradients)
     return StateBytes(
         weights=weights * (1 - layout.offload_params),
         gradients=gradients * (1 - layout.offload_params),
-        optimizer=(optimizer - off_optimizer) * (1 - training.sharding.paged),
+        optimizer=optimizer * (1 - layout.offload_optimizer) * (1 - training.sharding.paged),
         step_temporary=temporary,
         offloaded=np.maximum(off_optimizer, paged) + off_params,
     )

@@ -54,6 +54,7 @@ class Kept:
     """Activations of a stage: what all micro-batches in flight keep, and one block while it runs backward."""
 
     saved: Array
+    offloaded: Array  # of it, what is kept in host memory instead
     live: Array
     head: Array
     whole_share: Array  # share of blocks that are not recomputed: their cached weight casts live on
@@ -102,8 +103,10 @@ def kept_activations(
     one = np.maximum(np.where(nd > 0, dense, 0.0), np.where(nm > 0, moe, 0.0))
     backward = block.backward_wide * narrow + block.backward_split * split
     offloaded = layout.offload_activations
+    all_saved = trained * saved * stage.in_flight
     return Kept(
-        saved=trained * saved * stage.in_flight * (1 - offloaded) + offloaded * 2 * block_input,
+        offloaded=offloaded * all_saved,
+        saved=all_saved * (1 - offloaded) + offloaded * np.minimum(2 * block_input, whole),
         live=np.where(layout.recompute > 0, one, 0.0) + backward,
         head=(block.head * narrow + 16 * tokens) * stage.head,
         whole_share=np.where(full, 1 - layout.recompute_fraction, 1.0),
@@ -134,7 +137,8 @@ def gathered_bytes(
     gather = np.where(training.adapter.lora == 1, formats.base_linear, formats.compute)
     all_params = params.dense + params.expert + params.frozen + params.frozen_expert + params.root_all
     root = gather_root(training, formats) * params.root_all * (1 - sharding.root_resharded)
-    live = np.minimum(sharding.live_params, all_params) * gather
+    # a module larger than the limit is gathered whole all the same: the head, while the loss runs
+    live = np.minimum(sharding.live_params + params.root_all / 2, all_params) * gather
     fsdp = (sharding.live_params == 0) * sharded
     block = gather * params.block
     reduce = (formats.compute + sharding.reduce_bytes) * params.block_trainable
@@ -152,13 +156,16 @@ def gathered_bytes(
         buckets * (formats.compute + formats.gradient) * (layout.shard_group > 1) * (layout.zero_stage > 0)
     )
     loose = fsdp * (1 - piped)
+    # offloaded weights that are not sharded are streamed in, block by block
+    streamed = layout.offload_params * (layout.zero_stage < 3)
+    window = streamed * gather * np.minimum(2 * params.block + params.root_all, all_params)
     return Gathered(
         forward=loose * (root + block),
         backward=loose * (root + sharding.gathered_blocks * block + reduce),
         end=loose
         * (formats.compute + sharding.reduce_bytes - formats.gradient / layout.shard_group)
         * params.root,
-        always=stays + accumulates + fixed + sharded * (1 - fsdp) * live,
+        always=stays + accumulates + fixed + window + sharded * (1 - fsdp) * live,
     )
 
 
@@ -195,7 +202,9 @@ def step_peak(
         layout.zero_stage == 3
     ) * params.head * formats.compute
     casts = formats.cast_cache * unsharded
-    block_casts = casts * (params.dense + params.expert) + formats.frozen_cast * unsharded * params.cast_frozen
+    block_casts = (
+        casts * (params.dense + params.expert) + formats.frozen_cast * unsharded * params.cast_frozen
+    )
     head_casts = (
         formats.head_cast * stage.head * unsharded * model.has_head * model.hidden * model.vocab / layout.tp
     )
@@ -236,10 +245,18 @@ def step_peak(
         Instant(BACKWARD, late, zero, last, zero, gathered.end + gathered.always),
         Instant(OPTIMIZER, late, states.step_temporary, zero, zero, gathered.always),
     )
-    return _largest(instants, kept.saved + live, loss.backward * stage.head, gathered.backward, late + states.step_temporary)
+    return _largest(
+        instants,
+        kept.saved + live,
+        loss.backward * stage.head,
+        gathered.backward,
+        late + states.step_temporary,
+    )
 
 
-def _largest(instants: tuple[Instant, ...], working: Array, loss: Array, collective: Array, churn: Array) -> Peak:
+def _largest(
+    instants: tuple[Instant, ...], working: Array, loss: Array, collective: Array, churn: Array
+) -> Peak:
     """Running maximum over the instants; the parts are those of the largest one."""
     best = instants[0]
     total = best.gradients + best.optimizer + best.activations + best.logits + best.gathered

@@ -34,12 +34,15 @@ class FormatColumns:
     moments: Array  # optimizer states of block weights
     moments_root: Array  # the same of embedding and head
     step_temporary: Array  # scratch of the optimizer step, per parameter
+    step_params: Array  # parameters that the step works on at once under ZeRO-3
     compute: Array  # activations and gathered weights
     residual: Array  # block inputs
     casts: Array  # 1 = autocast over fp32 weights: every linear keeps its own 16-bit input
     cast_cache: Array  # bytes of autocast's cached 16-bit copy of a weight
     frozen_cast: Array  # the same of a frozen weight, kept for backward
     head_cast: Array  # the same of the output projection
+    adapter_copy: Array  # bytes per element of an adapter's own copy of its input; 0 = shares the module's
+    adapter_value: Array  # bytes per element of what lies between an adapter's two matrices
     base_linear: Array  # frozen weights of blocks, quantised or not
     base_other: Array  # frozen embedding, head and norms
 
@@ -51,8 +54,6 @@ class AdapterColumns:
     lora: Array
     rank: Array
     dropout: Array  # 1 = some
-    copy: Array  # bytes per element of an adapter's own copy of its input; 0 = shares the module's
-    value: Array  # bytes per element of what lies between its two matrices
     q: Array
     k: Array
     v: Array
@@ -86,6 +87,7 @@ class ShardingColumns:
     unsharded_gradients: Array  # 1 = gradients stay whole while accumulating, 2 = always
     wraps_frozen: Array
     pipeline_keeps_gathered: Array
+    naive_pipeline: Array  # 1 = layers are split over GPUs that work one after the other
     extra_bytes: Array
     extra_sharded_bytes: Array
     embedding_as_layer: Array
@@ -138,6 +140,8 @@ class TrainingColumns:
     expandable: Array  # 1 = the caching allocator uses expandable segments
     fragmentation: Array  # 1 = micro-batches of one size; more where lengths vary
     context_bytes: Array
+    loads: Array  # 1 = starts from a checkpoint
+    loads_on_every_rank: Array  # 1 = every rank holds the whole checkpoint in host memory for a while
 
 
 def training_columns(trainings: Sequence[TrainingSpec]) -> TrainingColumns:
@@ -201,6 +205,8 @@ def _row(training: TrainingSpec) -> TrainingColumns:
         expandable=_scalar(profile.expandable_segments),
         fragmentation=_scalar(profile.fragmentation),
         context_bytes=_scalar(profile.context_mib * 2**20),
+        loads=_scalar(training.method != "pretrain"),
+        loads_on_every_rank=_scalar(profile.loads_on_every_rank),
     )
 
 
@@ -222,23 +228,34 @@ def _formats(
     wide = profile.adapter_residual_bytes if sharded else 0.0
     wide_residual = amp or (lora is not None and (base_other == 4 or wide == 4))
     frozen_cast = lora is not None and base_linear == 4 and compute == 2
-    impl = training.optimizer_impl or profile.optimizer_impl
+    copy = _adapter_copy(training, lora, profile, sharded=sharded)
     return FormatColumns(
         weight=_scalar(weight),
         gradient=_scalar(_master_gradient(training, profile) if mastered else weight),
         master=_scalar(4.0 if mastered else 0.0),
         moments=_scalar(moments),
         moments_root=_scalar(moments_root),
-        step_temporary=_scalar(state if impl == "foreach" and training.optimizer == "adamw" else 0.0),
+        step_temporary=_scalar(_step_bytes(training, profile, state, mastered=mastered)),
+        step_params=_scalar(profile.step_copy_params if mastered and sharded else np.inf),
         compute=_scalar(compute),
         residual=_scalar(4.0 if wide_residual else compute),
         casts=_scalar(amp),
         cast_cache=_scalar(2.0 if amp else 0.0),
         frozen_cast=_scalar(2.0 if frozen_cast else 0.0),
         head_cast=_scalar(2.0 if amp or (lora is not None and base_other == 4) else 0.0),
+        adapter_copy=_scalar(copy),
+        adapter_value=_scalar(4.0 if copy == 4 else 2.0),
         base_linear=_scalar(base_linear),
         base_other=_scalar(base_other),
     )
+
+
+def _step_bytes(training: TrainingSpec, profile: MemoryProfile, state: float, *, mastered: bool) -> float:
+    """Scratch of the optimizer step: foreach AdamW's temporary list, DeepSpeed's fp32 copy of the gradients."""
+    if mastered:
+        return profile.step_copy_bytes
+    impl = training.optimizer_impl or profile.optimizer_impl
+    return state if impl == "foreach" and training.optimizer == "adamw" else 0.0
 
 
 def _master_gradient(training: TrainingSpec, profile: MemoryProfile) -> float:
@@ -295,15 +312,32 @@ def _adapter_bytes(training: TrainingSpec, lora: LoraSpec | None, profile: Memor
         return lora.adapter_bits / 8
     if training.precision in ("fp32", "tf32"):
         return 4.0
-    return 2.0 if training.numerics == "bf16-all" else profile.adapter_bits / 8
+    if training.numerics == "bf16-all":
+        return 2.0
+    return (profile.adapter_bits_pure if training.precision == "bf16-pure" else profile.adapter_bits) / 8
+
+
+def _adapter_copy(
+    training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfile, *, sharded: bool
+) -> float:
+    """Bytes per element of the copy that an adapter keeps of its input.
+
+    An fp32 adapter keeps a 16-bit one under autocast, an fp32 one without; FSDP mixed precision casts the adapter
+    instead. Dropout makes a copy in any case.
+    """
+    if lora is None:
+        return 0.0
+    dropped = 2.0 if (lora.dropout or profile.lora_dropout) > 0 else 0.0
+    wide = _adapter_bytes(training, lora, profile) == 4
+    cast_away = sharded and not profile.adapter_copies_sharded
+    if not wide or cast_away or training.precision in ("fp32", "tf32"):
+        return dropped
+    autocast = profile.adapter_autocast and training.precision in ("bf16", "fp16", "fp8")
+    return 2.0 if autocast else 4.0
 
 
 def _adapter(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfile) -> AdapterColumns:
     targets = parse_targets(lora.targets) if lora else LoraTargets()
-    wide = _adapter_bytes(training, lora, profile) == 4
-    autocast = profile.adapter_autocast and training.precision in ("bf16", "fp16", "fp8")
-    same = not wide or training.precision in ("fp32", "tf32")
-    copy = 0.0 if same else (2.0 if autocast else 4.0)
     dropout = lora is not None and (lora.dropout or profile.lora_dropout) > 0
     quantised = lora is not None and lora.base_bits < 16
     bnb = quantised and lora is not None and lora.quant != "gptq"
@@ -311,8 +345,6 @@ def _adapter(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfi
         lora=_scalar(lora is not None),
         rank=_scalar(lora.rank if lora else 0),
         dropout=_scalar(dropout),
-        copy=_scalar(copy or (2.0 if dropout else 0.0)),
-        value=_scalar(4.0 if copy == 4 else 2.0),
         q=_scalar(targets.q),
         k=_scalar(targets.k),
         v=_scalar(targets.v),
@@ -348,6 +380,7 @@ def _sharding(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProf
         wraps_frozen=_scalar(profile.wraps_frozen),
         ties_embeddings=_scalar(profile.ties_embeddings),
         pipeline_keeps_gathered=_scalar(profile.pipeline_keeps_gathered),
+        naive_pipeline=_scalar(profile.naive_pipeline),
         extra_bytes=_scalar(profile.extra_bytes_per_param if full and not bf16_optimizer else 0.0),
         extra_sharded_bytes=_scalar(profile.extra_sharded_bytes_per_param if full else 0.0),
         embedding_as_layer=_scalar(profile.embedding_counts_as_layer),
