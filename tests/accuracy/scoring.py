@@ -1,7 +1,8 @@
 """Predicted against measured: errors by source, and the few numbers that say how good a predictor is.
 
-A source is a ``group`` of cases (a repository or a paper). Some hold most of the cases, so the headline is the macro
-median error: the median of |error| within a source, then the mean over sources with at least ``MIN_RUNS`` runs.
+A source is a ``group`` of cases (a repository or a paper). Some hold most of the cases, so the headline is
+the macro median error: the median of |error| within a source, then the mean over sources with at least
+``MIN_RUNS`` runs.
 """
 
 from __future__ import annotations
@@ -64,9 +65,7 @@ class Score:
 def cases(name: str) -> list[Case]:
     """The measured runs of ``cases/NAME.jsonl``."""
     rows = [json.loads(line) for line in (CASES / f"{name}.jsonl").read_text().splitlines()]
-    return [
-        Case(r["id"], r["group"], r["trust"], r, r["measured"], bool(r.get("fits_only"))) for r in rows
-    ]
+    return [Case(r["id"], r["group"], r["trust"], r, r["measured"], bool(r.get("fits_only"))) for r in rows]
 
 
 def quantile(values: Sequence[float], share: float) -> float:
