@@ -332,7 +332,7 @@ def tflops(flops_per_s: float | None) -> str:
 
 def _band(band: Band, scale: float, decimals: int, unit: str) -> str:
     low, mid, high = (f"{v * scale:,.{decimals}f}" for v in (band.low, band.mid, band.high))
-    return f"{mid}{unit} ({low}–{high})"
+    return f"{mid}{unit}" if low == mid == high else f"{mid}{unit} ({low}–{high})"
 
 
 def _digits(value: float) -> int:

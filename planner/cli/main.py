@@ -39,6 +39,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = app(list(arguments) or ["--help"], prog_name="plan", standalone_mode=False)
         sys.stdout.flush()
+        if code == INTERRUPTED:  # Typer turns the interrupt into this exit code
+            raise KeyboardInterrupt
     except UserError as error:
         return _complain(str(error), error.hint or _help_of(arguments))
     except typer.TyperException as error:
@@ -48,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
-        return 0
+        return FAILED
     return code if isinstance(code, int) else 0
 
 

@@ -178,8 +178,9 @@ def _totals(answer: Estimate, candidate: Candidate | None, term: Terminal) -> It
         unknown = [line.name for line in candidate.cost_lines if line.usd is None]
         total = units.usd_total(candidate.cost_usd, unknown)
         yield from text.paragraph(f"Whole run: {units.hours_band(candidate.hours)}, {total}", term)
-        for line in candidate.cost_lines:
-            yield f"  {line.name:<20} {units.usd_band(line.usd):<20} {line.note}".rstrip()
+        columns = [Column("COST"), Column("USD", 15), Column("")]
+        rows = [(line.name, units.usd_band(line.usd), line.note) for line in candidate.cost_lines]
+        yield from text.table(columns, rows, term.width - 1, indent=" ")
     elif answer.whole is not None:
         cost = units.usd_band(answer.whole.cost_usd) if answer.whole.cost_usd else "price unknown"
         gpu_hours = units.whole(answer.whole.gpu_hours.mid)

@@ -121,7 +121,7 @@ def test_closed_pipe_is_quiet() -> None:
             check=False,
         )
     assert done.stderr == b""
-    assert done.returncode == 0
+    assert done.returncode == 1
 
 
 def test_answer_goes_to_stdout_and_fits_is_0() -> None:
