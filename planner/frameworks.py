@@ -1,8 +1,9 @@
 """Framework profiles: what a training framework does by default, as data.
 
-A run names its framework in free text ("torchtitan 2024-12", "HF Trainer + fms-acceleration 2024"). One ordered
-table of patterns, with date ranges, turns that text into a profile id; ``data/frameworks.toml`` says what a profile
-does. Explicit fields of ``TrainingSpec`` (numerics, loss, optimizer_impl, ...) beat the profile.
+A run names its framework in free text ("torchtitan 2024-12", "HF Trainer + fms-acceleration 2024"). One
+ordered table of patterns, with date ranges, turns that text into a profile id; ``data/frameworks.toml``
+says what a profile does. Explicit fields of ``TrainingSpec`` (numerics, loss, optimizer_impl, ...) beat
+the profile.
 """
 
 from __future__ import annotations
@@ -113,10 +114,10 @@ def match(framework: str) -> Profile:
 
 
 def warning(framework: str) -> str | None:
-    """What to tell the user where the framework is not in the table, ``None`` where it is."""
+    """Say that the framework is not in the table, ``None`` where it is."""
     if match_id(framework) is not None:
         return None
-    return f"framework {framework!r} has no profile: generic PyTorch defaults assumed (bf16 autocast, FSDP mixed precision)"
+    return f"framework {framework!r} has no profile: generic PyTorch defaults are assumed"
 
 
 @lru_cache(maxsize=4096)
@@ -144,7 +145,7 @@ def date_of(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def profile(profile_id: str, *, known: bool = True) -> Profile:
-    """The profile of this id, with what it inherits filled in."""
+    """Profile of this id, with what it inherits filled in."""
     head = _tables()["profile"][profile_id]
     return Profile(
         id=profile_id,
@@ -161,7 +162,7 @@ def profile_ids() -> tuple[str, ...]:
 
 
 def table(profile_id: str, section: str) -> Mapping[str, Any]:
-    """Merged ``[profile.<id>.<section>]`` table: the base's rows, overlaid by the profile's own."""
+    """``[profile.<id>.<section>]``: the base's rows, overlaid by the profile's own."""
     head = _tables()["profile"][profile_id]
     base = table(head["base"], section) if "base" in head else {}
     return {**base, **head.get(section, {})}

@@ -91,7 +91,9 @@ def attention_params(model: ModelColumns, rank: Array, q: Array, k: Array, v: Ar
 
 
 def ffn_params(model: ModelColumns, rank: Array, width: Array, gate: Array, up: Array, down: Array) -> Array:
-    """Adapter parameters of one feed-forward of this width. Without a gate there is nothing to adapt there."""
+    """Adapter parameters of one feed-forward of this width. Without a gate there is nothing to adapt
+    there.
+    """
     total: Array = rank * (model.gated * gate + up + down) * (model.hidden + width)
     return total
 

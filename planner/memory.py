@@ -1,9 +1,10 @@
-"""Bytes per GPU of a training run, part by part, on the fullest GPU, as the maximum over the instants of a step.
+"""Bytes per GPU of a training run, part by part, on the fullest GPU, as the maximum over the instants of
+a step.
 
-``estimate`` takes columns and returns columns: one run, a batch of measured runs and a search over a million
-layouts go through the same formulas. States are in ``memory_states``, what blocks keep in ``memory_activations``,
-the loss in ``memory_loss``, the instants in ``memory_step``, all beside tensors in ``memory_device``, host memory
-and loading in ``memory_host``.
+``estimate`` takes columns and returns columns: one run, a batch of measured runs and a search over a
+million layouts go through the same formulas. States are in ``memory_states``, what blocks keep in
+``memory_activations``, the loss in ``memory_loss``, the instants in ``memory_step``, all beside tensors
+in ``memory_device``, host memory and loading in ``memory_host``.
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from planner.columns import Array, LayoutColumns, MachineColumns, MemoryColumns, ModelColumns
+from planner.formats import FormatColumns
 from planner.memory_activations import BlockBytes, TokenBytes, block_bytes
 from planner.memory_device import outside_bytes
 from planner.memory_host import host_bytes, load_bytes
 from planner.memory_loss import loss_bytes
 from planner.memory_states import Stage, first_stage, last_stage, stage_params, state_bytes
-from planner.memory_step import Peak, kept_activations, step_peak, tokens_per_rank
-from planner.numerics import FormatColumns, TrainingColumns
+from planner.memory_step import Peak, fuller_peak, kept_activations, step_peak, tokens_per_rank
+from planner.numerics import TrainingColumns
 
 PEAK_AT = ("forward", "loss", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
 class StageBytes:
-    """What one pipeline stage needs on a GPU: states, the peak within a step, and what is kept on the host."""
+    """What one pipeline stage needs on a GPU: states, the peak within a step, and what is kept on the
+    host.
+    """
 
     weights: Array
     optimizer: Array
@@ -94,14 +98,15 @@ def _fuller(a: StageBytes, b: StageBytes) -> StageBytes:
     more = b.weights + b.optimizer + b.peak.total > a.weights + a.optimizer + a.peak.total
 
     def pick(x: Array, y: Array) -> Array:
-        return np.where(more, y, x)
+        picked: Array = np.where(more, y, x)
+        return picked
 
     return StageBytes(
         weights=pick(a.weights, b.weights),
         optimizer=pick(a.optimizer, b.optimizer),
         offloaded=pick(a.offloaded, b.offloaded),
         block=pick(a.block, b.block),
-        peak=Peak(*(pick(getattr(a.peak, f.name), getattr(b.peak, f.name)) for f in fields(Peak))),
+        peak=fuller_peak(more, a.peak, b.peak),
     )
 
 
@@ -136,7 +141,7 @@ def _blocks(model: ModelColumns, training: TrainingColumns, layout: LayoutColumn
 
 
 def _pick(sharded: Array, unsharded_value: Array, sharded_value: Array) -> Array:
-    """The value of the row's sharding; stays a scalar where both are the same one."""
+    """Pick the value of the row's sharding; a scalar where both are the same."""
     if np.ndim(unsharded_value) == 0 and np.ndim(sharded_value) == 0 and unsharded_value == sharded_value:
         return unsharded_value
     picked: Array = np.where(sharded, sharded_value, unsharded_value)

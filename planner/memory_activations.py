@@ -1,8 +1,8 @@
 """Tensors that a block keeps for its backward pass, in bytes per token.
 
-Read off autograd traces of Llama-, GPT- and BERT-type blocks in pure bf16, under autocast and in fp32 (torch 2.13),
-and counted by hand from arXiv 2205.05198 table 2. Sequence parallelism divides what is as wide as the model,
-tensor parallelism what is as wide as heads or feed-forward.
+Read off autograd traces of Llama-, GPT- and BERT-type blocks in pure bf16, under autocast and in fp32
+(torch 2.13), and counted by hand from arXiv 2205.05198 table 2. Sequence parallelism divides what is as
+wide as the model, tensor parallelism what is as wide as heads or feed-forward.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.columns import Array, ModelColumns
-from planner.numerics import AdapterColumns, BlockColumns, FormatColumns, TrainingColumns
+from planner.formats import FormatColumns
+from planner.numerics import AdapterColumns, BlockColumns, TrainingColumns
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBytes:
-    """Bytes per token of one block. ``wide``: hidden-wide tensors; ``split``: those that tensor parallel splits."""
+    """Bytes per token of one block. ``wide``: hidden-wide tensors; ``split``: those that tensor parallel
+    splits.
+    """
 
     wide: Array
     split: Array
@@ -63,7 +66,9 @@ def block_bytes(model: ModelColumns, training: TrainingColumns, formats: FormatC
 
 
 def _norm_tensors(model: ModelColumns, block: BlockColumns, formats: FormatColumns) -> Array:
-    """Bytes per element that one norm keeps. A python RMSNorm keeps an fp32 copy and the normalized tensor."""
+    """Bytes per element that one norm keeps. A python RMSNorm keeps an fp32 copy and the normalized
+    tensor.
+    """
     unfused = model.norm_is_rms * (1 - block.fused_norm)
     normalized = np.maximum(formats.compute, 4 * formats.casts)
     tensors: Array = np.where(unfused == 1, 4.0 + normalized, formats.residual)
@@ -71,9 +76,11 @@ def _norm_tensors(model: ModelColumns, block: BlockColumns, formats: FormatColum
 
 
 def _norm_bytes(model: ModelColumns, training: TrainingColumns, formats: FormatColumns) -> Array:
-    """Norms of a block and the inputs of the linears behind them (full training), or what adapters need of them.
+    """Norms of a block and the inputs of the linears behind them (full training), or what adapters need
+    of them.
 
-    A frozen norm weight keeps no normalized tensor. Autocast over fp32 weights casts the input of every linear.
+    A frozen norm weight keeps no normalized tensor. Autocast over fp32 weights casts the input of every
+    linear.
     """
     block, adapter, h = training.block, training.adapter, model.hidden
     unfused = model.norm_is_rms * (1 - block.fused_norm)
@@ -147,9 +154,11 @@ def _expert_bytes(
 def _selective(
     model: ModelColumns, block: BlockColumns, formats: FormatColumns, whole: TokenBytes, ffn: Array
 ) -> TokenBytes:
-    """Selective recompute: every second matrix multiply and attention kept, or all but attention scores.
+    """Keep, under selective recompute, every second matrix multiply and attention kept, or all but
+    attention scores.
 
-    The first is torchtitan's per-operator list (outputs of q, v, gate and down linears, attention, block input).
+    The first is torchtitan's per-operator list (outputs of q, v, gate and down linears, attention, block
+    input).
     """
     e = formats.compute
     op_wide = (formats.residual + e) * model.hidden

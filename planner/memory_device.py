@@ -1,8 +1,9 @@
 """Memory beside torch's tensors: the caching allocator's slack, CUDA context, NCCL buffers.
 
-What a step frees and cannot use again stays reserved: blocks of other sizes, and blocks of other streams (FSDP gathers
-and reduces on streams of their own). The shares below were fitted on runs where both figures exist, and on replays of
-traced allocations through a model of the allocator; they depend on the kind of allocator and layout only.
+What a step frees and cannot use again stays reserved: blocks of other sizes, and blocks of other streams
+(FSDP gathers and reduces on streams of their own). The shares below were fitted on runs where both
+figures exist, and on replays of traced allocations through a model of the allocator; they depend on the
+kind of allocator and layout only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from planner.numerics import TrainingColumns
 
 GIB = 2.0**30
 
-# Native allocator (blocks of fixed size): share of activations, logits, gathered weights, sharded gradients and scratch
+# Native allocator (blocks of fixed size): share of activations, logits, gathered weights, sharded
+# gradients and scratch
 NATIVE_WORKING = 0.15
 NATIVE_LOSS = 0.30
 NATIVE_COLLECTIVE = 1.2
@@ -45,7 +47,9 @@ class Outside:
 def outside_bytes(
     training: TrainingColumns, layout: LayoutColumns, machine: MachineColumns, states: Array, peak: Peak
 ) -> Outside:
-    """Slack, context and communicators. A nearly full card flushes cached blocks: slack ends where memory does."""
+    """Slack, context and communicators. A nearly full card flushes cached blocks: slack ends where
+    memory does.
+    """
     axes = (layout.dp * layout.cp > 1, layout.tp > 1, layout.pp > 1, layout.cp > 1, layout.ep > 1)
     communication = COMMUNICATOR_BYTES * sum(axis.astype(np.float64) for axis in map(np.asarray, axes))
     allocated = states + peak.total

@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from planner.columns import Array, LayoutColumns, MachineColumns, ModelColumns
-from planner.numerics import FormatColumns, TrainingColumns
+from planner.formats import FormatColumns
+from planner.numerics import TrainingColumns
 
 GIB = 2.0**30
-# One training process: Python, torch, CUDA libraries (resident set of an idle rank; nvidia-smi says nothing of it).
+# One training process: Python, torch, CUDA libraries (resident set of an idle rank; nvidia-smi says
+# nothing of it).
 PROCESS_BYTES = 3.0 * GIB
-# Data workers and their prefetched batches, per rank. Tokenised text is small; the workers' own processes are not.
+# Data workers and their prefetched batches, per rank. Tokenised text is small; the workers' own
+# processes are not.
 WORKERS_BYTES = 1.0 * GIB
 CHECKPOINT_BYTES = 2.0  # per parameter: published checkpoints are in 16 bit
 
@@ -22,10 +25,11 @@ def host_bytes(
     machine: MachineColumns,
     offloaded: Array,
 ) -> Array:
-    """Bytes of host memory per node: processes, data workers, and the larger of loading and offloaded states.
+    """Bytes of host memory per node: processes, data workers, and the larger of loading and offloaded
+    states.
 
-    A rank that reads a checkpoint holds all of it; frameworks that load on rank 0 alone hold it once per node.
-    Offloaded states are pinned; DeepSpeed and FSDP keep one copy of them.
+    A rank that reads a checkpoint holds all of it; frameworks that load on rank 0 alone hold it once per
+    node. Offloaded states are pinned; DeepSpeed and FSDP keep one copy of them.
     """
     ranks = machine.gpus_per_node
     readers = np.where(training.loads_on_every_rank == 1, ranks, 1.0)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.columns import Array, LayoutColumns, ModelColumns
-from planner.numerics import FormatColumns, TrainingColumns
+from planner.formats import FormatColumns
+from planner.numerics import TrainingColumns
 
-# A fused linear cross-entropy works on ceil(V / h) pieces of the tokens: logits, fp32 copy and gradient of a piece
+# A fused linear cross-entropy works on ceil(V / h) pieces of the tokens: logits, fp32 copy and gradient
+# of a piece
 # (LinkedIn Liger kernel, fused_linear_cross_entropy.py) come to this many bytes per token and hidden element.
 FUSED_LINEAR_BYTES = 8.0
 

@@ -1,7 +1,8 @@
 """Parameters that a GPU holds, and the bytes of their states: weights, gradients, optimizer.
 
-ZeRO stages as in arXiv 1910.02054: stage 1 shards optimizer states over ``shard_group`` ranks, 2 also gradients,
-3 also weights. Experts have data-parallel ranks of their own: dp x cp x tp / (ep x etp) of them.
+ZeRO stages as in arXiv 1910.02054: stage 1 shards optimizer states over ``shard_group`` ranks, 2 also
+gradients, 3 also weights. Experts have data-parallel ranks of their own: dp x cp x tp / (ep x etp) of
+them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import numpy as np
 
 from planner import lora
 from planner.columns import Array, LayoutColumns, ModelColumns
-from planner.numerics import FormatColumns, TrainingColumns
+from planner.formats import FormatColumns
+from planner.numerics import TrainingColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class StateBytes:
 def first_stage(model: ModelColumns, training: TrainingColumns, layout: LayoutColumns) -> Stage:
     """First pipeline stage: embedding, dense-first layers, the most micro-batches in flight.
 
-    In flight: 1F1B min(m, p); interleaved (p v + p - 1) / v chunks' worth (arXiv 2104.04473, 2205.05198 section 4.2.3).
+    In flight: 1F1B min(m, p); interleaved (p v + p - 1) / v chunks' worth (arXiv 2104.04473, 2205.05198
+    section 4.2.3).
     """
     p, v = layout.pp, layout.interleave
     with_embedding = np.minimum(np.ceil((model.num_layers + 2) / p) - 1, model.num_layers)
@@ -188,8 +191,8 @@ def state_bytes(
 ) -> StateBytes:
     """Bytes of the states of one stage on one GPU.
 
-    Megatron bf16: 18 bytes per parameter, 6 + 12 / N with a distributed optimizer; DeepSpeed fp16: 2 + 2 + 12 / N;
-    autocast and FSDP mixed precision: 4 + 4 + 8; all bf16: 2 + 2 + 4.
+    Megatron bf16: 18 bytes per parameter, 6 + 12 / N with a distributed optimizer; DeepSpeed fp16: 2 + 2
+    + 12 / N; autocast and FSDP mixed precision: 4 + 4 + 8; all bf16: 2 + 2 + 4.
     """
     z, n, ne = layout.zero_stage, layout.shard_group, expert_shards(layout)
     shares = [np.where(z >= stage, 1 / n, 1.0) for stage in (1, 2, 3)]

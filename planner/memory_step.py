@@ -1,21 +1,22 @@
 """Peak over the instants of a training step on one pipeline stage.
 
-The closed form is that of an autograd trace (torch 2.13, fake CUDA tensors): the largest of the end of forward, the
-loss, the first and the last block of backward, and the optimizer step.
+The closed form is that of an autograd trace (torch 2.13, fake CUDA tensors): the largest of the end of
+forward, the loss, the first and the last block of backward, and the optimizer step.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.columns import Array, LayoutColumns, ModelColumns
+from planner.formats import FormatColumns
 from planner.memory_activations import BlockBytes, TokenBytes
 from planner.memory_loss import LossBytes
 from planner.memory_states import Stage, StageParams, StateBytes
-from planner.numerics import FormatColumns, TrainingColumns
+from planner.numerics import TrainingColumns
 
 FORWARD, LOSS, BACKWARD, OPTIMIZER = range(4)
 
@@ -75,7 +76,7 @@ def kept_activations(
     stage: Stage,
     block: BlockBytes,
 ) -> Kept:
-    """Saved tensors of the blocks under no, selective and full recompute (of a fraction of the blocks)."""
+    """Add up what blocks keep under no, selective and full recompute (of a fraction of the blocks)."""
     tokens = tokens_per_rank(training, layout)
     narrow = tokens / np.where(layout.sequence_parallel == 1, layout.tp, 1.0)
     split = tokens / layout.tp
@@ -127,10 +128,12 @@ class Gathered:
 def gathered_bytes(
     training: TrainingColumns, formats: FormatColumns, layout: LayoutColumns, params: StageParams
 ) -> Gathered:
-    """FSDP2: root group, current and prefetched block in the compute dtype, one block's gradients in two dtypes.
+    """FSDP2: root group, current and prefetched block in the compute dtype, one block's gradients in two
+    dtypes.
 
-    DeepSpeed instead keeps up to ``stage3_max_live_parameters`` and fixed buckets. With pipeline stages everything
-    stays gathered between micro-batches and gradients pile up unsharded (torchtitan parallelize_llama.py @ 9dec370).
+    DeepSpeed instead keeps up to ``stage3_max_live_parameters`` and fixed buckets. With pipeline stages
+    everything stays gathered between micro-batches and gradients pile up unsharded (torchtitan
+    parallelize_llama.py @ 9dec370).
     """
     sharding = training.sharding
     sharded = (layout.zero_stage == 3) * (layout.shard_group > 1)
@@ -186,7 +189,7 @@ def step_peak(
     kept: Kept,
     loss: LossBytes,
 ) -> Peak:
-    """The largest instant of a step on this stage."""
+    """Find the largest instant of a step on this stage."""
     gathered = gathered_bytes(training, formats, layout, params)
     sharding = training.sharding
     replicas = (layout.dp * layout.cp > 1) * (layout.zero_stage < 2)
@@ -257,7 +260,7 @@ def step_peak(
 def _largest(
     instants: tuple[Instant, ...], working: Array, loss: Array, collective: Array, churn: Array
 ) -> Peak:
-    """Running maximum over the instants; the parts are those of the largest one."""
+    """Take the running maximum over the instants; the parts are those of the largest one."""
     best = instants[0]
     total = best.gradients + best.optimizer + best.activations + best.logits + best.gathered
     parts = (best.gradients, best.optimizer, best.activations, best.logits, best.gathered)
@@ -266,7 +269,20 @@ def _largest(
         here = (instant.gradients, instant.optimizer, instant.activations, instant.logits, instant.gathered)
         bytes_here = here[0] + here[1] + here[2] + here[3] + here[4]
         more = bytes_here > total
-        parts = tuple(np.where(more, new, old) for new, old in zip(here, parts, strict=True))
+        parts = _choose(more, here, parts)
         total = np.where(more, bytes_here, total)
         at = np.where(more, np.int8(instant.at), at)
     return Peak(total, *parts, working=working, loss=loss, collective=collective, churn=churn, at=at)
+
+
+_Parts = tuple[Array, Array, Array, Array, Array]
+
+
+def _choose(more: NDArray[np.bool_], here: _Parts, best: _Parts) -> _Parts:
+    pick = [np.where(more, new, old) for new, old in zip(here, best, strict=True)]
+    return pick[0], pick[1], pick[2], pick[3], pick[4]
+
+
+def fuller_peak(more: NDArray[np.bool_], a: Peak, b: Peak) -> Peak:
+    """Row by row ``b`` where ``more``, else ``a``."""
+    return Peak(*(np.where(more, getattr(b, f.name), getattr(a, f.name)) for f in fields(Peak)))
