@@ -39,7 +39,9 @@ _SUSTAINED = "efficiency_sustained.csv"
 
 @dataclass(frozen=True, slots=True)
 class GemmCurves:
-    """Constants by (row of gpus.csv, precision of ``PRECISIONS``); a precision that a GPU lacks runs as fp32."""
+    """Constants by (row of gpus.csv, precision of ``PRECISIONS``); a precision that a GPU lacks runs as
+    fp32.
+    """
 
     flops_per_s: Array
     operand_bytes_per_s: Array

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from planner import frameworks
 from planner.columns import Array
 from planner.efficiency import KERNELS, PRECISIONS
 from planner.lora import LoraTargets, parse_targets
-from planner.types import LoraSpec, OptimizerImpl, Record, TrainingSpec
+from planner.types import LoraSpec, Record, TrainingSpec
 
 Kernels = Literal["eager", "torch", "fused", "compiled"]
 # Bytes that an optimizer moves per parameter of its shard in one fused pass: reads of gradient, weight
@@ -34,6 +34,8 @@ _OPTIMIZER_BYTES = {
     "lion": 22.0,
     "muon": 30.0,
 }
+# Dropout on attention scores: read, write and byte mask in each direction.
+_DROPOUT_SCORE_BYTES = 11.0
 _OPTIMIZER_BYTES_16BIT = 0.5  # all states in 16 bit move half
 # Bytes moved per logit by the loss, forward and backward: every fp32 intermediate is written and read.
 _LOSS_BYTES = {"plain": 40.0, "chunked": 34.0, "compiled": 10.0, "fused": 12.0, "fused-linear": 10.0}
@@ -90,6 +92,60 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelColumns:
+    """Traffic of each kind of operation in the kernels that the run executes."""
+
+    rms_norm: Traffic
+    layer_norm: Traffic
+    residual: Traffic
+    gated_ffn: Traffic
+    plain_ffn: Traffic
+    rope: Traffic
+    dropout: Traffic
+    linear: Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class HabitColumns:
+    """What follows from the framework alone; the fields of ``SpeedProfile`` of the same names."""
+
+    overlap_data: Array
+    overlap_gather: Array
+    overlap_tensor: Array
+    overlap_pipeline: Array
+    overlap_expert: Array
+    overlap_context: Array
+    reduce_every_micro_batch: Array
+    fp8_weights_kept: Array
+    grouped_experts: Array
+    selective_matmul: Array  # share of a block's linears that selective recompute runs again
+    selective_attention: Array
+    selective_memory: Array
+    shard_copy_bytes: Array  # moved per parameter and micro-batch to pack and unpack shards (ZeRO-3)
+    pads_vocab: Array
+    step_overhead_s: Array
+    micro_batch_overhead_s: Array
+    idle_share: Array  # of the step: data loader, host jitter, logging, garbage collection
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterColumns:
+    """Adapters of LoRA; masks say which linears of a block carry one."""
+
+    rank: Array
+    input_bytes: Array  # moved per element of an adapted linear's input and output, each direction
+    output_bytes: Array
+    q: Array
+    k: Array
+    v: Array
+    o: Array
+    gate: Array
+    up: Array
+    down: Array
+    head: Array
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionColumns:
     """What ``speed.py`` needs to know of a training and its framework. Shape () or (n,)."""
 
@@ -99,64 +155,32 @@ class ExecutionColumns:
     half_index: Array  # of attention and the head
     activation_bytes: Array  # per element: 2, or 4 in fp32 / tf32
     linear_bytes: Array  # operand bytes per element of the linears: 1 with fp8
-    fp8: Array
-    rms_norm: Traffic
-    layer_norm: Traffic
-    residual: Traffic
-    gated_ffn: Traffic
-    plain_ffn: Traffic
-    rope: Traffic
-    dropout: Traffic
-    linear: Traffic
+    kernels: KernelColumns
     has_dropout: Array
     loss_bytes: Array  # moved per logit
-    fused_linear_loss: Array
     vocab_parallel: Array
-    pads_vocab: Array
     eager_attention: Array
     attention_kernel: Array  # into efficiency.KERNELS
     score_bytes: Array  # moved per attention score, forward and backward, where scores are materialised
     launch_s: Array  # CPU seconds per kernel launch
-    overlap_data: Array
-    overlap_gather: Array
-    overlap_tensor: Array
-    overlap_pipeline: Array
-    overlap_expert: Array
-    overlap_context: Array
-    reduce_every_micro_batch: Array
+    habits: HabitColumns
     reduce_bytes: Array  # per gradient element on the wire
     gather_bytes: Array  # per parameter on the wire
     cast_bytes: Array  # moved per parameter and micro-batch to make low-precision copies of weights
     fp8_weight_bytes: Array  # moved per parameter and micro-batch (once a step where kept) to cast weights
-    fp8_weights_kept: Array
     accumulate_bytes: Array  # moved per parameter and micro-batch to add up gradients
     fp8_cast_bytes: Array  # moved per element of a linear's input or output gradient
-    grouped_experts: Array
     expert_imbalance: Array  # tokens of the fullest expert over the mean
-    selective_matmul: Array  # share of a block's linears that selective recompute runs again
-    selective_attention: Array
-    selective_memory: Array
-    shard_copy_bytes: Array  # moved per parameter and micro-batch to pack and unpack shards (ZeRO-3)
     optimizer_bytes: Array  # moved per parameter of the shard
     optimizer_launches: Array  # per parameter tensor
-    step_overhead_s: Array
-    micro_batch_overhead_s: Array
-    idle_share: Array  # of the step: data loader, host jitter, logging, garbage collection
     frozen_base: Array  # 1 = LoRA or QLoRA
     frozen_layers: Array
     dequantise_bytes: Array  # moved per quantised weight and pass
     quantised: Array
-    lora_rank: Array
-    adapter_input_bytes: Array  # moved per element of an adapted linear's input and output, each direction
-    adapter_output_bytes: Array
-    lora_q: Array
-    lora_k: Array
-    lora_v: Array
-    lora_o: Array
-    lora_gate: Array
-    lora_up: Array
-    lora_down: Array
-    lora_head: Array
+    adapters: AdapterColumns
+
+
+_Columns = TypeVar("_Columns", ExecutionColumns, KernelColumns, HabitColumns, AdapterColumns, Traffic)
 
 
 def execution_columns(trainings: Sequence[TrainingSpec]) -> ExecutionColumns:
@@ -167,18 +191,13 @@ def execution_columns(trainings: Sequence[TrainingSpec]) -> ExecutionColumns:
     return rows[0] if len(rows) == 1 else _stack(rows)
 
 
-def _stack(rows: Sequence[ExecutionColumns]) -> ExecutionColumns:
-    """One record of arrays from many of scalars."""
-    columns: list[Array | Traffic] = []
-    for field in fields(ExecutionColumns):
+def _stack(rows: Sequence[_Columns]) -> _Columns:
+    """One record of arrays from many of scalars; records inside are stacked alike."""
+    columns: list[Any] = []
+    for field in fields(rows[0]):
         values = [getattr(row, field.name) for row in rows]
-        columns.append(_stack_traffic(values) if isinstance(values[0], Traffic) else np.array(values))
-    return ExecutionColumns(*columns)  # type: ignore[arg-type]  # in the order of the fields
-
-
-def _stack_traffic(rows: Sequence[Traffic]) -> Traffic:
-    """Stack one kind of operation."""
-    return Traffic(*(np.array([getattr(row, f.name) for row in rows]) for f in fields(Traffic)))
+        columns.append(_stack(values) if is_dataclass(values[0]) else np.array(values))
+    return type(rows[0])(*columns)
 
 
 @lru_cache(maxsize=512)
@@ -223,6 +242,23 @@ def attention_of(training: TrainingSpec, profile: SpeedProfile) -> tuple[bool, s
     return eager, kernel
 
 
+def _kernels(kernels: Kernels) -> KernelColumns:
+    return KernelColumns(*(_traffic()[kernels, f.name] for f in fields(KernelColumns)))
+
+
+def _habits(speed: SpeedProfile) -> HabitColumns:
+    return HabitColumns(*(_scalar(getattr(speed, f.name)) for f in fields(HabitColumns)))
+
+
+def _adapters(
+    training: TrainingSpec, lora: LoraSpec | None, memory: frameworks.MemoryProfile
+) -> AdapterColumns:
+    targets = parse_targets(lora.targets) if lora else LoraTargets()
+    masks = (targets.q, targets.k, targets.v, targets.o, targets.gate, targets.up, targets.down, targets.head)
+    moved = _adapter_bytes(training, lora, memory)
+    return AdapterColumns(_scalar(lora.rank if lora else 0), *map(_scalar, moved), *map(_scalar, masks))
+
+
 @lru_cache(maxsize=4096)
 def _columns_of(training: TrainingSpec) -> ExecutionColumns:
     speed = speed_profile(training.framework)
@@ -230,89 +266,50 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
     kernels = kernels_of(training, speed)
     eager, kernel = attention_of(training, speed)
     pure16 = training.precision == "bf16-pure" or (training.numerics or memory.numerics) == "bf16-all"
-    wide = training.precision in ("fp32", "tf32")
+    wide, fp8 = training.precision in ("fp32", "tf32"), training.precision == "fp8"
     half = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16"}.get(training.precision, "bf16")
     linears = {"bf16-pure": "bf16"}.get(training.precision, training.precision)
     loss = training.loss or ("compiled" if kernels == "compiled" and memory.loss == "plain" else memory.loss)
-    impl: OptimizerImpl = training.optimizer_impl or memory.optimizer_impl
     dropout = memory.dropout if training.dropout is None else training.dropout
     lora = training.lora or (LoraSpec() if training.method in ("lora", "qlora") else None)
-    targets = parse_targets(lora.targets) if lora else LoraTargets()
-    compiled_graphs = 1.0 - speed.graph_share
-    adapter_bytes = _adapter_bytes(training, lora, memory)
+    launch_us = speed.launch_us * (1 - speed.graph_share) * (0.8 if kernels == "compiled" else 1.0)
     return ExecutionColumns(
         seq_len=_scalar(training.seq_len),
         precision_index=np.asarray(PRECISIONS.index(linears)),
-        linear_share=_scalar(_RECIPE_SHARE.get(training.fp8_recipe or "", 1.0) if linears == "fp8" else 1.0),
+        linear_share=_scalar(_RECIPE_SHARE.get(training.fp8_recipe or "", 1.0) if fp8 else 1.0),
         half_index=np.asarray(PRECISIONS.index(half)),
         activation_bytes=_scalar(4 if wide else 2),
-        linear_bytes=_scalar({"fp8": 1}.get(training.precision, 4 if wide else 2)),
-        fp8=_scalar(training.precision == "fp8"),
-        rms_norm=_traffic()[kernels, "rms_norm"],
-        layer_norm=_traffic()[kernels, "layer_norm"],
-        residual=_traffic()[kernels, "residual"],
-        gated_ffn=_traffic()[kernels, "gated_ffn"],
-        plain_ffn=_traffic()[kernels, "plain_ffn"],
-        rope=_traffic()[kernels, "rope"],
-        dropout=_traffic()[kernels, "dropout"],
-        linear=_traffic()[kernels, "linear"],
+        linear_bytes=_scalar(1 if fp8 else 4 if wide else 2),
+        kernels=_kernels(kernels),
         has_dropout=_scalar(dropout > 0),
         loss_bytes=_scalar(_LOSS_BYTES[loss]),
-        fused_linear_loss=_scalar(loss == "fused-linear"),
         vocab_parallel=_scalar(memory.vocab_parallel),
-        pads_vocab=_scalar(speed.pads_vocab),
         eager_attention=_scalar(eager),
         attention_kernel=np.asarray(KERNELS.index(kernel)),
-        score_bytes=_scalar(speed.score_traffic_bytes + (11.0 if dropout > 0 else 0.0)),
-        launch_s=_scalar(speed.launch_us * 1e-6 * compiled_graphs * (0.8 if kernels == "compiled" else 1.0)),
-        overlap_data=_scalar(speed.overlap_data),
-        overlap_gather=_scalar(speed.overlap_gather),
-        overlap_tensor=_scalar(speed.overlap_tensor),
-        overlap_pipeline=_scalar(speed.overlap_pipeline),
-        overlap_expert=_scalar(speed.overlap_expert),
-        overlap_context=_scalar(speed.overlap_context),
-        reduce_every_micro_batch=_scalar(speed.reduce_every_micro_batch),
+        score_bytes=_scalar(speed.score_traffic_bytes + (_DROPOUT_SCORE_BYTES if dropout > 0 else 0)),
+        launch_s=_scalar(launch_us * 1e-6),
+        habits=_habits(speed),
         reduce_bytes=_scalar(2.0 if pure16 else memory.reduce_bytes),
-        gather_bytes=_scalar(
-            4.0 if wide else (1.0 if speed.fp8_gather and training.precision == "fp8" else 2.0)
-        ),
+        gather_bytes=_scalar(4.0 if wide else 1.0 if speed.fp8_gather and fp8 else 2.0),
         cast_bytes=_scalar(_cast_bytes(training, memory, pure16=pure16, wide=wide)),
-        fp8_weight_bytes=_scalar(speed.fp8_weight_bytes if training.precision == "fp8" else 0.0),
-        fp8_weights_kept=_scalar(speed.fp8_weights_kept),
+        fp8_weight_bytes=_scalar(speed.fp8_weight_bytes if fp8 else 0.0),
         accumulate_bytes=_scalar(min(6.0, speed.accumulate_bytes) if pure16 else speed.accumulate_bytes),
-        fp8_cast_bytes=_scalar(speed.fp8_cast_bytes if training.precision == "fp8" else 0.0),
-        grouped_experts=_scalar(speed.grouped_experts),
+        fp8_cast_bytes=_scalar(speed.fp8_cast_bytes if fp8 else 0.0),
         expert_imbalance=_scalar(1.0 if training.moe_token_drop else speed.expert_imbalance),
-        selective_matmul=_scalar(speed.selective_matmul),
-        selective_attention=_scalar(speed.selective_attention),
-        selective_memory=_scalar(speed.selective_memory),
-        shard_copy_bytes=_scalar(speed.shard_copy_bytes),
-        optimizer_bytes=_scalar(
-            _OPTIMIZER_BYTES[training.optimizer]
-            * _IMPL_FACTOR[impl]
-            * (_OPTIMIZER_BYTES_16BIT if pure16 else 1.0)
-            + speed.clip_bytes
-        ),
-        optimizer_launches=_scalar(_IMPL_LAUNCHES[impl]),
-        step_overhead_s=_scalar(speed.step_overhead_s),
-        micro_batch_overhead_s=_scalar(speed.micro_batch_overhead_s),
-        idle_share=_scalar(speed.idle_share),
+        optimizer_bytes=_scalar(_optimizer_bytes(training, memory, pure16=pure16) + speed.clip_bytes),
+        optimizer_launches=_scalar(_IMPL_LAUNCHES[training.optimizer_impl or memory.optimizer_impl]),
         frozen_base=_scalar(training.method in ("lora", "qlora")),
         frozen_layers=_scalar(training.frozen_layers),
         dequantise_bytes=_scalar(_dequantise_bytes(lora)),
         quantised=_scalar(lora is not None and lora.base_bits < 16),
-        lora_rank=_scalar(lora.rank if lora else 0),
-        adapter_input_bytes=_scalar(adapter_bytes[0]),
-        adapter_output_bytes=_scalar(adapter_bytes[1]),
-        lora_q=_scalar(targets.q),
-        lora_k=_scalar(targets.k),
-        lora_v=_scalar(targets.v),
-        lora_o=_scalar(targets.o),
-        lora_gate=_scalar(targets.gate),
-        lora_up=_scalar(targets.up),
-        lora_down=_scalar(targets.down),
-        lora_head=_scalar(targets.head),
+        adapters=_adapters(training, lora, memory),
     )
+
+
+def _optimizer_bytes(training: TrainingSpec, memory: frameworks.MemoryProfile, *, pure16: bool) -> float:
+    """Bytes that the optimizer moves per parameter: one fused pass, or several by implementation."""
+    passes = _IMPL_FACTOR[training.optimizer_impl or memory.optimizer_impl]
+    return _OPTIMIZER_BYTES[training.optimizer] * passes * (_OPTIMIZER_BYTES_16BIT if pure16 else 1.0)
 
 
 def _cast_bytes(

@@ -85,11 +85,13 @@ def _estimate(
     micro = _micro_batch(model, execution, layout, machine, parameters)
     count = layout.grad_accum
     data = _data_exposed(micro, parameters, execution, layout, machine, model)
-    pipeline = pipeline_s(model, execution, layout, machine) * (1 - execution.overlap_pipeline)
+    pipeline = pipeline_s(model, execution, layout, machine) * (1 - execution.habits.overlap_pipeline)
     busy = micro.forward + micro.backward
     bubble = count * micro.uneven + (layout.pp - 1) / layout.interleave * (busy + pipeline)
     optimizer, offload = _optimizer_s(parameters, execution, layout, machine, model)
-    overhead = execution.step_overhead_s + count * (micro.launch + execution.micro_batch_overhead_s)
+    overhead = execution.habits.step_overhead_s + count * (
+        micro.launch + execution.habits.micro_batch_overhead_s
+    )
     tensor, context, expert = count * micro.tensor, count * micro.context, count * micro.expert
     communication = data + tensor + context + expert + count * pipeline
     memory_bound = count * micro.memory_bound
@@ -102,7 +104,7 @@ def _estimate(
         + offload
         + overhead
     )
-    idle = total * execution.idle_share
+    idle = total * execution.habits.idle_share
     tokens = layout.micro_batch * count * layout.dp * training.seq_len
     gpus = layout.dp * layout.tp * layout.pp * layout.cp
     model_flops, hardware_flops = _flops(model, training, execution, layout, tokens / gpus)
@@ -180,9 +182,9 @@ def _block_seconds(
     """
     full = np.where(layout.recompute == 2, layout.recompute_fraction, 0)
     selective = layout.recompute == 1
-    again_matmul = full + selective * execution.selective_matmul
-    again_attention = full + selective * execution.selective_attention
-    again_memory = full + selective * execution.selective_memory
+    again_matmul = full + selective * execution.habits.selective_matmul
+    again_attention = full + selective * execution.habits.selective_attention
+    again_memory = full + selective * execution.habits.selective_memory
     trained = np.maximum(1 - execution.frozen_layers / model.num_layers, 0)
     matmul = block.matmul_forward_s * (1 + again_matmul) + trained * (
         block.matmul_input_gradient_s + block.matmul_weight_gradient_s
@@ -200,9 +202,9 @@ def _weights_s(
     trained = parameters.trained_dense + parameters.trained_experts + parameters.trained_ends
     passes = 2 + (layout.recompute == 2)
     quantised = execution.dequantise_bytes * passes * (parameters.dense + parameters.experts)
-    kept = np.where(execution.fp8_weights_kept > 0, layout.grad_accum, 1)
+    kept = np.where(execution.habits.fp8_weights_kept > 0, layout.grad_accum, 1)
     casts = execution.cast_bytes * (1 - execution.frozen_base) + execution.fp8_weight_bytes / kept
-    copies = execution.shard_copy_bytes * (layout.zero_stage >= 3) * (layout.dp * layout.cp > 1)
+    copies = execution.habits.shard_copy_bytes * (layout.zero_stage >= 3) * (layout.dp * layout.cp > 1)
     seconds: Array = (local * (casts + copies) + trained * execution.accumulate_bytes + quantised) / bandwidth
     return seconds
 
@@ -218,17 +220,19 @@ def _block_traffic(
     """Visible seconds of tensor, context and expert parallel traffic of a block, both directions and
     recompute.
     """
+    habits = execution.habits
     overlap = (
-        np.where(np.isnan(layout.tp_overlap), execution.overlap_tensor, layout.tp_overlap) * TENSOR_OVERLAP
+        np.where(np.isnan(layout.tp_overlap), execution.habits.overlap_tensor, layout.tp_overlap)
+        * TENSOR_OVERLAP
     )
     tensor = tensor_s(model, execution, layout, machine) * (2 + again) * (1 - overlap)
     ring = context_s(model, execution, layout, machine)
-    hidden = execution.overlap_context
+    hidden = execution.habits.overlap_context
     context = (1 + again) * np.maximum(ring - hidden * block.attention_forward_s, 0) + np.maximum(
         2 * ring - hidden * block.attention_backward_s, 0
     )
     exchange = expert_s(model, execution, layout, machine) * (2 + again)
-    expert = exchange * (1 - np.maximum(execution.overlap_expert, 0.7 * layout.a2a_overlap))
+    expert = exchange * (1 - np.maximum(execution.habits.overlap_expert, 0.7 * layout.a2a_overlap))
     return tensor, context, expert
 
 
@@ -261,15 +265,15 @@ def _data_exposed(
     count = layout.grad_accum
     every = np.where(layout.pp > 1, 1, count)
     sharded = layout.zero_stage >= 3
-    room_forward = execution.overlap_gather * micro.forward
-    room_backward = execution.overlap_data * micro.backward
+    room_forward = execution.habits.overlap_gather * micro.forward
+    room_backward = execution.habits.overlap_data * micro.backward
     # ZeRO-3: parameters for each direction of each micro-batch, gradients with each backward pass
     full = every * (
         _visible(data.gather, room_forward, first) + _visible(data.gather + data.reduce, room_backward, first)
     )
     # ZeRO 0-2: gradients once behind the last backward pass, updated parameters once before the next
     # forward pass
-    reduces = np.where(execution.reduce_every_micro_batch > 0, every, 1)
+    reduces = np.where(execution.habits.reduce_every_micro_batch > 0, every, 1)
     gathers = np.where(layout.zero_stage > 0, 1, 0)
     plain = reduces * _visible(data.reduce, room_backward, first) + gathers * _visible(
         data.gather, room_forward, first
@@ -324,7 +328,7 @@ def _flops(
     again = np.where(layout.recompute == 2, layout.recompute_fraction, 0)
     selective = layout.recompute == 1
     blocks = forward.attention_linears + forward.ffn
-    recomputed = blocks * (again + selective * execution.selective_matmul) + forward.scores * (
-        again + selective * execution.selective_attention
+    recomputed = blocks * (again + selective * execution.habits.selective_matmul) + forward.scores * (
+        again + selective * execution.habits.selective_attention
     )
     return model_flops, model_flops + tokens_per_gpu * recomputed

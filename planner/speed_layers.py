@@ -118,7 +118,7 @@ def block_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutC
     attention_forward, attention_backward = _attention_s(model, execution, layout, rates, tokens)
     stream = stream_work(model, execution, layout, rates.bandwidth_bytes_per_s, tokens)
     trained = 1 - execution.frozen_base
-    count = adapter_count(model, execution) * (execution.lora_rank > 0)
+    count = adapter_count(model, execution) * (execution.adapters.rank > 0)
     unpacked = UNPACK_LAUNCHES * execution.quantised * (5 + model.gated)
     return Work(
         matmul_forward_s=linears + adapters,
@@ -154,7 +154,7 @@ def _linears_s(
         + (attention_widths + inner) / layout.tp
         + 2 * (model.mla_q_rank + model.mla_kv_rank)
     )
-    launches = 4 + 2 * (execution.linear.forward_launches > 1.25) + (model.mla_kv_rank > 0) * 3
+    launches = 4 + 2 * (execution.kernels.linear.forward_launches > 1.25) + (model.mla_kv_rank > 0) * 3
     plain_s = gemm_s(
         2 * tokens * plain / layout.tp * _alignment(model, layout),
         execution.linear_bytes * (tokens * widths + plain / layout.tp),
@@ -192,9 +192,9 @@ def _experts_s(
     local_experts = experts / layout.ep
     rows = np.maximum(routed / local_experts, 1)
     uneven = np.where(layout.ep > 1, execution.expert_imbalance, 1)
-    share = np.where(execution.grouped_experts > 0, GROUPED_SHARE, 1)
+    share = np.where(execution.habits.grouped_experts > 0, GROUPED_SHARE, 1)
     waste = (1 + 0.5 * TILE_ROWS / rows) * uneven / share
-    launches = np.where(execution.grouped_experts > 0, 4 + local_experts / 8, 3 * local_experts)
+    launches = np.where(execution.habits.grouped_experts > 0, 4 + local_experts / 8, 3 * local_experts)
     return gemm_s(
         2 * routed * per_expert / layout.etp * waste,
         execution.linear_bytes
@@ -213,12 +213,12 @@ def _adapters_s(
     model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, rates: Rates, tokens: Array
 ) -> Array:
     """Seconds of one pass over the adapters of a block: two thin multiplies for each adapted linear."""
-    if not np.any(execution.lora_rank):
+    if not np.any(execution.adapters.rank):
         return np.zeros(())
     inputs, outputs = adapter_widths(model, execution)
     widths = (inputs + outputs) / layout.tp
     return gemm_s(
-        2 * tokens * execution.lora_rank * widths,
+        2 * tokens * execution.adapters.rank * widths,
         execution.activation_bytes * tokens * widths,
         2 * adapter_count(model, execution),
         rates.half_flops_per_s,
@@ -258,7 +258,7 @@ def ends_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutCo
     split = np.where(execution.vocab_parallel > 0, layout.tp, 1)
     vocab = model.vocab * model.has_head / split
     odd = np.where(model.vocab % 8 > 0, ODD_VOCAB, np.where(model.vocab % ALIGNMENT > 0, MISALIGNED, 1.0))
-    factor = np.where(execution.pads_vocab > 0, 1.0, odd)
+    factor = np.where(execution.habits.pads_vocab > 0, 1.0, odd)
     head = gemm_s(
         2 * tokens * model.matmul_head / split * factor,
         execution.activation_bytes * (tokens * (model.hidden + vocab) + model.matmul_head / split),

@@ -44,7 +44,7 @@ def parameters_of(model: ModelColumns, execution: ExecutionColumns, layout: Layo
     trained_layers = np.maximum(1 - execution.frozen_layers / model.num_layers, 0)
     trained = (1 - execution.frozen_base) * trained_layers
     inputs, outputs = adapter_widths(model, execution)
-    adapters = execution.lora_rank * (inputs + outputs) * model.num_layers
+    adapters = execution.adapters.rank * (inputs + outputs) * model.num_layers
     dense = blocks / (layout.tp * layout.pp)
     expert = experts / (layout.ep * layout.etp * layout.pp)
     ends = root / layout.tp * np.where(layout.pp > 1, 0.5, 1.0)

@@ -33,18 +33,18 @@ def adapter_widths(model: ModelColumns, execution: ExecutionColumns) -> tuple[Ar
     """Add up input and output widths of the linears of a block that carry adapters."""
     ffn = np.where(model.dense_layers > 0, model.ffn, model.expert_ffn)
     inputs = (
-        (execution.lora_q + execution.lora_k + execution.lora_v) * model.hidden
-        + execution.lora_o * model.o_width
-        + (execution.lora_gate * model.gated + execution.lora_up) * model.hidden
-        + execution.lora_down * ffn
+        (execution.adapters.q + execution.adapters.k + execution.adapters.v) * model.hidden
+        + execution.adapters.o * model.o_width
+        + (execution.adapters.gate * model.gated + execution.adapters.up) * model.hidden
+        + execution.adapters.down * ffn
     )
     outputs = (
-        execution.lora_q * model.q_width
-        + execution.lora_k * model.k_width
-        + execution.lora_v * model.v_width
-        + execution.lora_o * model.hidden
-        + (execution.lora_gate * model.gated + execution.lora_up) * ffn
-        + execution.lora_down * model.hidden
+        execution.adapters.q * model.q_width
+        + execution.adapters.k * model.k_width
+        + execution.adapters.v * model.v_width
+        + execution.adapters.o * model.hidden
+        + (execution.adapters.gate * model.gated + execution.adapters.up) * ffn
+        + execution.adapters.down * model.hidden
     )
     return inputs, outputs
 
@@ -52,13 +52,13 @@ def adapter_widths(model: ModelColumns, execution: ExecutionColumns) -> tuple[Ar
 def adapter_count(model: ModelColumns, execution: ExecutionColumns) -> Array:
     """Adapted linears of a block."""
     return (
-        execution.lora_q
-        + execution.lora_k
-        + execution.lora_v
-        + execution.lora_o
-        + execution.lora_gate * model.gated
-        + execution.lora_up
-        + execution.lora_down
+        execution.adapters.q
+        + execution.adapters.k
+        + execution.adapters.v
+        + execution.adapters.o
+        + execution.adapters.gate * model.gated
+        + execution.adapters.up
+        + execution.adapters.down
     )
 
 
@@ -108,11 +108,11 @@ def _repeated_items(model: ModelColumns, execution: ExecutionColumns) -> _Items:
     layer = model.norms_per_layer * (1 - model.norm_is_rms)
     twice = 2 * execution.has_dropout
     return (
-        (execution.rms_norm, rms * model.hidden, rms),
-        (execution.layer_norm, layer * model.hidden, layer),
-        (execution.residual, 2 * model.hidden, np.asarray(2.0)),
-        (execution.dropout, twice * model.hidden, twice),
-        (execution.linear, 2 * model.hidden, np.asarray(2.0)),
+        (execution.kernels.rms_norm, rms * model.hidden, rms),
+        (execution.kernels.layer_norm, layer * model.hidden, layer),
+        (execution.kernels.residual, 2 * model.hidden, np.asarray(2.0)),
+        (execution.kernels.dropout, twice * model.hidden, twice),
+        (execution.kernels.linear, 2 * model.hidden, np.asarray(2.0)),
     )
 
 
@@ -128,10 +128,10 @@ def _split_items(model: ModelColumns, execution: ExecutionColumns) -> _Items:
     rotates = 1 - model.learned_positions
     attention = model.q_width + model.k_width + model.v_width
     return (
-        (execution.gated_ffn, ffn * model.gated, model.gated),
-        (execution.plain_ffn, ffn * (1 - model.gated), 1 - model.gated),
-        (execution.rope, (model.q_width + model.k_width) * rotates, rotates),
-        (execution.linear, attention + (1 + model.gated) * ffn, 2 + model.gated),
+        (execution.kernels.gated_ffn, ffn * model.gated, model.gated),
+        (execution.kernels.plain_ffn, ffn * (1 - model.gated), 1 - model.gated),
+        (execution.kernels.rope, (model.q_width + model.k_width) * rotates, rotates),
+        (execution.kernels.linear, attention + (1 + model.gated) * ffn, 2 + model.gated),
     )
 
 
@@ -144,5 +144,5 @@ def _extra_bytes(model: ModelColumns, execution: ExecutionColumns) -> tuple[Arra
     routed = model.moe_layers / model.num_layers * model.experts_per_token
     permuted = 4 * routed * model.hidden * execution.activation_bytes
     inputs, outputs = adapter_widths(model, execution)
-    adapters = execution.adapter_input_bytes * inputs + execution.adapter_output_bytes * outputs
+    adapters = execution.adapters.input_bytes * inputs + execution.adapters.output_bytes * outputs
     return cast_forward + permuted + adapters, cast_backward + permuted + adapters
