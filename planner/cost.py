@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from planner.columns import Array
 from planner.cost_tables import Item, interruptions_per_hour, overheads, rate
-from planner.numerics import moment_bytes
+from planner.formats import moment_bytes
 from planner.types import Band, Offer, TrainingSpec
 
 HOUR_S = 3600.0
