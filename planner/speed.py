@@ -220,7 +220,6 @@ def _block_traffic(
     """Visible seconds of tensor, context and expert parallel traffic of a block, both directions and
     recompute.
     """
-    habits = execution.habits
     overlap = (
         np.where(np.isnan(layout.tp_overlap), execution.habits.overlap_tensor, layout.tp_overlap)
         * TENSOR_OVERLAP
