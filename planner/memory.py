@@ -3,8 +3,8 @@ a step.
 
 ``estimate`` takes columns and returns columns: one run, a batch of measured runs and a search over a
 million layouts go through the same formulas. States are in ``memory_states``, what blocks keep in
-``memory_activations``, the loss in ``memory_loss``, the instants in ``memory_step``, all beside tensors
-in ``memory_device``, host memory and loading in ``memory_host``.
+``memory_activations``, the loss in ``memory_loss``, the instants in ``memory_step`` and ``memory_peak``,
+all beside tensors in ``memory_device``, host memory and loading in ``memory_host``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from planner.memory_activations import BlockBytes, TokenBytes, block_bytes
 from planner.memory_device import outside_bytes
 from planner.memory_host import host_bytes, load_bytes
 from planner.memory_loss import loss_bytes
+from planner.memory_peak import Peak, fuller_peak, step_peak
 from planner.memory_states import Stage, first_stage, last_stage, stage_params, state_bytes
-from planner.memory_step import Peak, fuller_peak, kept_activations, step_peak, tokens_per_rank
+from planner.memory_step import kept_activations, tokens_per_rank
 from planner.numerics import TrainingColumns
 
 PEAK_AT = ("forward", "loss", "backward", "optimizer")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.columns import Array, LayoutColumns, MachineColumns
-from planner.memory_step import Peak
+from planner.memory_peak import Peak
 from planner.numerics import TrainingColumns
 
 GIB = 2.0**30

@@ -1,53 +1,16 @@
-"""Peak over the instants of a training step on one pipeline stage.
-
-The closed form is that of an autograd trace (torch 2.13, fake CUDA tensors): the largest of the end of
-forward, the loss, the first and the last block of backward, and the optimizer step.
-"""
+"""What a stage keeps and gathers in a step: saved activations, a live block, FSDP's buffers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.columns import Array, LayoutColumns, ModelColumns
 from planner.formats import FormatColumns
 from planner.memory_activations import BlockBytes, TokenBytes
-from planner.memory_loss import LossBytes
-from planner.memory_states import Stage, StageParams, StateBytes
+from planner.memory_states import Stage, StageParams
 from planner.numerics import TrainingColumns
-
-FORWARD, LOSS, BACKWARD, OPTIMIZER = range(4)
-
-
-@dataclass(frozen=True, slots=True)
-class Instant:
-    """Bytes of what varies within a step; states come on top."""
-
-    at: int
-    gradients: Array
-    optimizer: Array
-    activations: Array
-    logits: Array
-    gathered: Array
-
-
-@dataclass(frozen=True, slots=True)
-class Peak:
-    """The largest instant, part by part."""
-
-    total: Array
-    gradients: Array
-    optimizer: Array
-    activations: Array
-    logits: Array
-    gathered: Array
-    working: Array  # activations while blocks run backward, whichever instant is the largest
-    loss: Array  # logits at the loss
-    collective: Array  # gathered and reduced weights that come and go
-    churn: Array  # gradients and scratch of the optimizer step
-    at: NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,113 +139,3 @@ def gather_root(training: TrainingColumns, formats: FormatColumns) -> Array:
     """Bytes per gathered parameter of embedding and head."""
     gather: Array = np.where(training.adapter.lora == 1, formats.base_other, formats.compute)
     return gather
-
-
-def step_peak(
-    model: ModelColumns,
-    training: TrainingColumns,
-    formats: FormatColumns,
-    layout: LayoutColumns,
-    stage: Stage,
-    params: StageParams,
-    states: StateBytes,
-    kept: Kept,
-    loss: LossBytes,
-) -> Peak:
-    """Find the largest instant of a step on this stage."""
-    gathered = gathered_bytes(training, formats, layout, params)
-    sharding = training.sharding
-    replicas = (layout.dp * layout.cp > 1) * (layout.zero_stage < 2)
-    buckets = replicas * (1 - sharding.keeps_gradients)
-    persists = np.maximum(
-        np.maximum(sharding.keeps_gradients, buckets * (sharding.bucket_copies == 1)), layout.grad_accum > 1
-    )
-    extra = states.gradients * buckets * np.maximum(sharding.bucket_copies - 1, 0)
-    early = states.gradients * persists + extra
-    late = states.gradients + extra
-    unsharded = layout.zero_stage < 3
-    head_gradient = (1 - persists) * unsharded * params.head * formats.gradient + (
-        layout.zero_stage == 3
-    ) * params.head * formats.compute
-    casts = formats.cast_cache * unsharded
-    block_casts = (
-        casts * (params.dense + params.expert) + formats.frozen_cast * unsharded * params.cast_frozen
-    )
-    head_casts = (
-        formats.head_cast * stage.head * unsharded * model.has_head * model.hidden * model.vocab / layout.tp
-    )
-    norm = np.where((training.block.fused_norm == 0) * (model.norm_is_rms == 1), 20.0, 6.0)
-    tokens = tokens_per_rank(training, layout)
-    live = np.maximum(
-        kept.live, norm * model.hidden * tokens / np.where(layout.sequence_parallel == 1, layout.tp, 1)
-    )
-    block_gradient = unsharded * (1 - persists) * formats.gradient * params.block_trainable
-    last = np.maximum(kept.embedding, kept.live - block_gradient)
-    dequantised = formats.compute * params.largest_linear
-    zero = np.asarray(0.0)
-    instants = (
-        Instant(
-            FORWARD,
-            early,
-            zero,
-            kept.saved + kept.head + block_casts + head_casts,
-            loss.forward * stage.head,
-            gathered.forward + gathered.always,
-        ),
-        Instant(
-            LOSS,
-            early,
-            zero,
-            kept.saved + kept.head + kept.whole_share * block_casts + head_casts,
-            loss.backward * stage.head,
-            gathered.forward + gathered.always,
-        ),
-        Instant(
-            BACKWARD,
-            early + head_gradient,
-            zero,
-            kept.saved + kept.whole_share * block_casts + live,
-            loss.kept * stage.head,
-            gathered.backward + gathered.always + dequantised,
-        ),
-        Instant(BACKWARD, late, zero, last, zero, gathered.end + gathered.always),
-        Instant(OPTIMIZER, late, states.step_temporary, zero, zero, gathered.always),
-    )
-    return _largest(
-        instants,
-        kept.saved + live,
-        loss.backward * stage.head,
-        gathered.backward,
-        late + states.step_temporary,
-    )
-
-
-def _largest(
-    instants: tuple[Instant, ...], working: Array, loss: Array, collective: Array, churn: Array
-) -> Peak:
-    """Take the running maximum over the instants; the parts are those of the largest one."""
-    best = instants[0]
-    total = best.gradients + best.optimizer + best.activations + best.logits + best.gathered
-    parts = (best.gradients, best.optimizer, best.activations, best.logits, best.gathered)
-    at = np.asarray(best.at, dtype=np.int8)
-    for instant in instants[1:]:
-        here = (instant.gradients, instant.optimizer, instant.activations, instant.logits, instant.gathered)
-        bytes_here = here[0] + here[1] + here[2] + here[3] + here[4]
-        more = bytes_here > total
-        parts = _choose(more, here, parts)
-        total = np.where(more, bytes_here, total)
-        at = np.where(more, np.int8(instant.at), at)
-    return Peak(total, *parts, working=working, loss=loss, collective=collective, churn=churn, at=at)
-
-
-_Parts = tuple[Array, Array, Array, Array, Array]
-
-
-def _choose(more: NDArray[np.bool_], here: _Parts, best: _Parts) -> _Parts:
-    pick = [np.where(more, new, old) for new, old in zip(here, best, strict=True)]
-    return pick[0], pick[1], pick[2], pick[3], pick[4]
-
-
-def fuller_peak(more: NDArray[np.bool_], a: Peak, b: Peak) -> Peak:
-    """Row by row ``b`` where ``more``, else ``a``."""
-    return Peak(*(np.where(more, getattr(b, f.name), getattr(a, f.name)) for f in fields(Peak)))
