@@ -69,7 +69,7 @@ def default_batch_tokens(model: ModelSpec, pretrain: bool, seq_len: int, num_tok
     """
     if not pretrain:
         steps_allow = num_tokens / (seq_len * FINE_TUNING_LEAST_STEPS)
-        sequences = min(FINE_TUNING_SEQUENCES, 2 ** math.floor(math.log2(max(1.0, steps_allow))))
+        sequences = 2 ** math.floor(math.log2(min(FINE_TUNING_SEQUENCES, max(1.0, steps_allow))))
         return int(sequences) * seq_len
     compute = 6.0 * active_params(model) * num_tokens
     ideal = min(MOST_BATCH_TOKENS, BATCH_FACTOR * compute**BATCH_EXPONENT) / seq_len
