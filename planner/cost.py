@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.columns import Array
-from planner.cost_tables import Item, interruptions_per_hour, overheads, rate
+from planner.cost_tables import Item, interruptions_per_hour, overheads, price_factor, rate
 from planner.formats import moment_bytes
 from planner.types import Band, Offer, TrainingSpec
 
@@ -65,6 +65,7 @@ class OfferColumns:
     """What the cost needs to know of offers. NaN = not known. Built by ``offer_columns``."""
 
     usd_per_node_hour: Array
+    price_factor: Array  # 80 % interval of the price: divided and multiplied by this
     spot: Array  # 1 = may be taken away
     interruptions_per_node_hour: Array
     interruptions_low: Array
@@ -168,6 +169,7 @@ def _offer_row(offer: Offer) -> tuple[float, ...]:
     address = rate("address", offer.provider)
     return (
         float("nan") if offer.usd_per_hour is None else float(offer.usd_per_hour),
+        price_factor(offer.market, offer.price_age_months),
         float(spot),
         taken.mid,
         taken.low,
@@ -261,9 +263,9 @@ def _run_time(step_s: Array, work: Work, offer: OfferColumns, every_s: Array, at
     return TimeColumns(setup, probe, train, checkpoint, redo, total, billed)
 
 
-def _parts(work: Work, offer: OfferColumns, time: TimeColumns) -> PartColumns:
-    """USD by part."""
-    hourly = offer.usd_per_node_hour * work.num_nodes / HOUR_S
+def _parts(work: Work, offer: OfferColumns, time: TimeColumns, dearer: Array | float = 1.0) -> PartColumns:
+    """USD by part, where the node costs ``dearer`` times what is listed."""
+    hourly = offer.usd_per_node_hour * dearer * work.num_nodes / HOUR_S
     months = time.billed / (HOUR_S * _figure("month_h", "mid"))
     disk_gb = (_figure("root_disk_bytes", "mid") * work.num_nodes + work.data_bytes) / GB
     kept_gb = _figure("checkpoints_kept", "mid") * work.checkpoint_bytes / GB
@@ -306,7 +308,7 @@ def _combined(mid: Array, pairs: Sequence[tuple[Array, Array]]) -> Spread:
 
 
 def evaluations(step_s: Spread, work: Work, offer: OfferColumns) -> list[tuple[TimeColumns, PartColumns]]:
-    """Time and parts at mid, then low and high of each cause: step time, delays, interruptions."""
+    """Time and parts at mid, then low and high of each cause: step time, delays, interruptions, price."""
     every = interval_s(step_s.mid, work, offer)
     mid = _scenario(offer)
     cases = [
@@ -319,7 +321,10 @@ def evaluations(step_s: Spread, work: Work, offer: OfferColumns) -> list[tuple[T
         (step_s.mid, _scenario(offer, hazard="high")),
     ]
     times = [_run_time(s, work, offer, every, at) for s, at in cases]
-    return [(t, _parts(work, offer, t)) for t in times]
+    prices = [
+        (times[0], _parts(work, offer, times[0], f)) for f in (1 / offer.price_factor, offer.price_factor)
+    ]
+    return [*((t, _parts(work, offer, t)) for t in times), *prices]
 
 
 def spread(values: Sequence[Array]) -> Spread:

@@ -8,6 +8,7 @@ how often a spot node is taken away. Every row has a source and a date; a rate w
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -15,6 +16,8 @@ from importlib.resources import files
 from typing import Literal
 
 from planner.types import Offer
+
+TAIL_OF_80_PERCENT = 1.2816  # standard deviations that leave a tenth on either side of a normal distribution
 
 Item = Literal["disk", "checkpoints", "download", "upload", "address", "head"]
 
@@ -30,6 +33,15 @@ class Rate:
     date: str
     source: str
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A row of ``data/price_drift.csv``: how far a listed price may be from what is paid, in logarithms."""
+
+    log_sd_of_place: float
+    log_variance_per_month: float
+    months_if_undated: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +106,26 @@ def interruptions_per_hour(offer: Offer) -> Uncertain:
         if provider in ("*", offer.provider) and (gpu == "*" or offer.gpu.startswith(gpu)):
             return found
     raise LookupError("data/interruptions.csv has no row for all")
+
+
+@lru_cache(maxsize=1)
+def _drifts() -> dict[str, Drift]:
+    """Return the rows of ``data/price_drift.csv`` by market."""
+    return {
+        r["market"]: Drift(
+            float(r["log_sd_of_place"]), float(r["log_variance_per_month"]), int(r["months_if_undated"])
+        )
+        for r in _rows("price_drift.csv")
+    }
+
+
+@lru_cache(maxsize=1024)
+def price_factor(market: str, age_months: int | None) -> float:
+    """What a listed price may have grown by: the 80 % interval is price / factor to price x factor.
+
+    A random walk since it was seen, and for spot the scatter of places; an unknown age counts as old.
+    """
+    drift = _drifts()[market]
+    months = drift.months_if_undated if age_months is None else age_months
+    sd = math.hypot(drift.log_sd_of_place, math.sqrt(drift.log_variance_per_month * months))
+    return math.exp(TAIL_OF_80_PERCENT * sd)

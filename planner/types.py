@@ -19,9 +19,7 @@ Optimizer = Literal[
 ]
 OptimizerImpl = Literal["fused", "foreach", "for-loop", "in-backward", "paged"]
 Loss = Literal["plain", "compiled", "chunked", "fused", "fused-linear"]
-Numerics = Literal[
-    "fp32", "fp32-weights-amp", "fsdp-mixed", "16bit-weights-fp32-master", "bf16-all"
-]
+Numerics = Literal["fp32", "fp32-weights-amp", "fsdp-mixed", "16bit-weights-fp32-master", "bf16-all"]
 Attention = Literal["flash", "sdpa", "eager"]
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "params+optimizer", "activations"]
@@ -305,6 +303,7 @@ class Offer(Record):
     not_included: tuple[str, ...] = ()
     max_nodes: int | None = None
     price_seen: datetime | None = None
+    price_age_months: int | None = None  # begun months, when it was asked for; None = not known
     source: str
     source_licence: str | None = None
     origin: Literal["shipped", "live", "own"] = "shipped"
@@ -436,7 +435,9 @@ class Candidate(Record):
 class Rejection(Record):
     """Candidates that lost for one reason: how many, the nearest miss, and the flags that would save it."""
 
-    reason: Literal["memory", "budget", "deadline", "link", "price", "stage", "host-memory", "load", "illegal"]
+    reason: Literal[
+        "memory", "budget", "deadline", "link", "price", "stage", "host-memory", "load", "illegal"
+    ]
     count: int
     nearest: str
     rescue: str | None

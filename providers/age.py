@@ -5,6 +5,7 @@ A price without a date counts as old: it may be of any age.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,6 +38,20 @@ def age_days(offer: Offer, now: datetime) -> float | None:
     """Days since the price of ``offer`` was seen; ``None`` where that is not known."""
     seconds = age_s(offer.price_seen, now)
     return None if seconds is None else seconds / 86400
+
+
+def begun_months(offer: Offer, now: datetime) -> int | None:
+    """Months of 30 days that the age of a price has reached into; ``None`` where it has no date."""
+    days = age_days(offer, now)
+    return None if days is None else math.ceil(days / 30)
+
+
+def aged(offers: Iterable[Offer], now: datetime) -> tuple[Offer, ...]:
+    """Set ``price_age_months`` on dated offers: what the cost takes a price's drift from."""
+    return tuple(
+        o if (months := begun_months(o, now)) is None else o.model_copy(update={"price_age_months": months})
+        for o in offers
+    )
 
 
 def mark(seen: datetime | None, now: datetime) -> AgeMark:

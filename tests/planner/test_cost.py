@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planner import cost
 from planner.cost import PartColumns, Work, cost_columns, interval_s, offer_columns, take_offers
 from planner.cost_lines import Cost, cost_lines, spread_of, whole_run, work_of
-from planner.cost_tables import interruptions_per_hour, overheads, rates
+from planner.cost_tables import interruptions_per_hour, overheads, price_factor, rates
 from planner.types import Band, Links, LoraSpec, Offer, TrainingSpec
 
 STEP = Band(low=3.6, mid=4.0, high=4.6)
@@ -348,3 +348,20 @@ def test_each_provider_states_an_item_once():
 
 def test_every_overhead_is_ordered():
     assert all(o.low <= o.mid <= o.high for o in overheads().values())
+
+
+def test_a_price_of_unknown_age_is_less_certain_than_one_of_today():
+    assert price_factor("on-demand", 0) == 1
+    assert 1 < price_factor("on-demand", 3) < price_factor("on-demand", 12) < price_factor("on-demand", None)
+    assert price_factor("spot", 0) > 1
+    assert price_factor("owned", None) == 1
+
+
+def test_an_undated_price_widens_the_cost_and_leaves_its_middle():
+    today = priced(an_offer(price_age_months=0)).usd
+    undated = priced(an_offer(price_age_months=None)).usd
+    assert today is not None
+    assert undated is not None
+    assert undated.mid == today.mid
+    assert undated.low < today.low
+    assert undated.high > today.high
