@@ -15,7 +15,7 @@ from importlib.resources import files
 
 from planner.errors import UserError, did_you_mean
 from planner.huggingface_rules import Config, apply_rules, local_attention, moe_fields
-from planner.model import check_model
+from planner.model import MOST_LAYERS, check_model
 from planner.records import build
 from planner.types import Mla, ModelSpec
 
@@ -123,6 +123,11 @@ def _fields(config: Config, entry: Mapping[str, object], name: str) -> dict[str,
     fields: dict[str, object] = {"name": name, "source": f"config.json of {name}"}
     for field in ("num_layers", "hidden_size", "num_heads", "vocab_size"):
         fields[field] = config.count(*_names(keys[field]))
+    layers = config.count(*_names(keys["num_layers"]))
+    if layers > MOST_LAYERS:  # before any rule counts them one by one
+        raise UserError(
+            f"{config.what}: {layers:.4g} layers is beyond any Transformer", f"at most {MOST_LAYERS:,}"
+        )
     for field in ("num_kv_heads", "head_dim", "max_position", "ffn_size"):
         fields[field] = config.optional_count(*_names(keys[field]))
     if _names(keys["type_vocab_size"]):
@@ -137,7 +142,7 @@ def _fields(config: Config, entry: Mapping[str, object], name: str) -> dict[str,
     apply_rules(config, _names(entry.get("rules")), fields)
     _fill_widths(config, fields)
     if "moe" in entry:
-        fields.update(_moe(config, entry, keys, fields["num_layers"]))
+        fields.update(_moe(config, entry, keys, layers))
     if entry.get("mla") is True:
         fields.update(_mla_fields(config))
     fields.update(local_attention(config, entry.get("window"), fields))
@@ -174,10 +179,9 @@ def _switch(config: Config, value: object) -> bool:
 
 
 def _moe(
-    config: Config, entry: Mapping[str, object], keys: Mapping[str, object], layers: object
+    config: Config, entry: Mapping[str, object], keys: Mapping[str, object], layers: int
 ) -> dict[str, object]:
     """Experts, where the config has any."""
-    assert isinstance(layers, int)
     num_experts = config.optional_count(*_names(keys["num_experts"]))
     if not num_experts:
         return {}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from planner.errors import UserError
+from planner.records import whole_number
 from planner.types import Moe
 
 Fields = dict[str, object]
@@ -57,12 +58,12 @@ class Config:
         value = self.raw(*keys)
         if value is None:
             return None
-        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        if isinstance(value, bool) or not whole or int(value) < 0:  # type: ignore[call-overload]
+        number = whole_number(value)
+        if number is None or number < 0:
             raise UserError(
                 f"{self.what}: {keys[0]} is {value!r:.60}, not a whole number", f"correct {keys[0]}"
             )
-        return int(value)  # type: ignore[call-overload, no-any-return]
+        return number
 
     def flag(self, key: str) -> bool:
         """Switch of the config; absent is false."""

@@ -39,6 +39,8 @@ class _Shape:
     hidden: int
     layers: int
     ffn: int
+    vocab: int
+    tied: bool
     params: int
     strain: float
 
@@ -50,7 +52,7 @@ def shape_for(num_params: float) -> ModelSpec:
     near = round(RUNGS_PER_DECADE * math.log10(num_params / LEAST_PARAMS))
     rungs = range(max(0, near - 1), min(_LAST_RUNG, near + 1) + 1)
     best = min((_rung(k) for k in rungs), key=lambda s: abs(math.log(s.params / num_params)))
-    return _spec(best.hidden, best.layers, best.ffn, _vocab_and_tying(best.params))
+    return _spec(best)
 
 
 @cache
@@ -79,7 +81,7 @@ def _shapes_near(target: float) -> Iterator[_Shape]:
             ffn = round(room / (3 * hidden) / multiple) * multiple
             if 2 * hidden <= ffn <= 4 * hidden:
                 params = root + layers * (attention + 3 * hidden * ffn)
-                yield _Shape(hidden, layers, ffn, params, _strain(hidden, layers, ffn, aspect))
+                yield _Shape(hidden, layers, ffn, vocab, tied, params, _strain(hidden, layers, ffn, aspect))
 
 
 def _strain(hidden: int, layers: int, ffn: int, aspect: float) -> float:
@@ -115,17 +117,17 @@ def _vocab_and_tying(num_params: float) -> tuple[int, bool]:
     return next(vocab for below, vocab in steps if num_params < below), num_params < 1e9
 
 
-def _spec(hidden: int, layers: int, ffn: int, vocab: tuple[int, bool]) -> ModelSpec:
-    head_dim, kv_heads, _ = _heads(hidden)
+def _spec(shape: _Shape) -> ModelSpec:
+    head_dim, kv_heads, _ = _heads(shape.hidden)
     return ModelSpec(
-        name=f"dense-{layers}x{hidden}",
-        num_layers=layers,
-        hidden_size=hidden,
-        num_heads=hidden // head_dim,
+        name=f"dense-{shape.layers}x{shape.hidden}",
+        num_layers=shape.layers,
+        hidden_size=shape.hidden,
+        num_heads=shape.hidden // head_dim,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        ffn_size=ffn,
-        vocab_size=vocab[0],
-        tied_embeddings=vocab[1],
+        ffn_size=shape.ffn,
+        vocab_size=shape.vocab,
+        tied_embeddings=shape.tied,
         source="shape rule of --params",
     )

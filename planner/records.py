@@ -36,3 +36,12 @@ def check_keys(
         if key not in known:
             near = did_you_mean(str(key), known)
             raise UserError(f"{what}: unknown key {str(key)!r:.80}{near}", f"keys: {', '.join(known)}")
+
+
+def whole_number(value: object) -> int | None:
+    """Return the number that ``value`` is if it is whole (4096 or 4096.0), else ``None``."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, float) and value.is_integer() else None

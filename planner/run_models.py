@@ -1,9 +1,9 @@
 """The ``model`` object of a run description, in the words of its schema or in ours (``ModelSpec``).
 
 Figures come from the figures of the line. Its name is a label: it fills an architecture in only where the
-line has none. What the schema has no word for (encoder, sliding window, norms on q and k, ...) is taken from the
-published architectures with the same figures, in so far as they agree with each other. An object in our own
-words is taken as it stands.
+line has none. What the schema has no word for (encoder, sliding window, norms on q and k, ...) is taken from
+the published architectures with the same figures, in so far as they agree with each other. An object in our
+own words is taken as it stands.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from planner.model_count import count_params
 from planner.model_presets import find_preset, preset, preset_rows
 from planner.model_shapes import LEAST_PARAMS, MOST_PARAMS, shape_for
 from planner.model_spec import from_spec
+from planner.run_parts import Line
 from planner.types import ModelSpec
 from planner.units import parse_count
 
@@ -103,11 +104,14 @@ def _translate(given: Mapping[str, object]) -> dict[str, object]:
     moe: dict[str, object] = {}
     for key, value in given.items():
         if key in _MOE_WORDS:
-            moe[_MOE_WORDS[key]] = value
+            if value != 0:
+                moe[_MOE_WORDS[key]] = Line(given, "model.").count(key)
         elif key == "mla" and isinstance(value, Mapping):
             fields["mla"] = _mla(value, moe)
         elif key == "bias" and isinstance(value, bool):
             fields["bias"] = "all" if value else "none"
+        elif key in _WORDS and key != "gated_mlp" and not (key == "ffn" and value == 0):
+            _put(fields, _WORDS[key], Line(given, "model.").count(key), key)
         elif key in _WORDS or key in ModelSpec.model_fields:
             _put(fields, _WORDS.get(key, key), value, key)
         elif key != "params" and key not in _LABELS:
@@ -212,7 +216,7 @@ def _fill_widths(fields: dict[str, object]) -> list[str]:
     """Heads of 128 (64 in narrow models) and a feed-forward of 4 hidden, 8/3 where it is gated."""
     said: list[str] = []
     hidden = fields["hidden_size"]
-    if not isinstance(hidden, int) or isinstance(hidden, bool):
+    if not isinstance(hidden, int) or isinstance(hidden, bool) or hidden < 1:
         return said
     if "num_heads" not in fields:
         fields["num_heads"] = _usual_heads(hidden)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from planner.errors import UserError, did_you_mean
 from planner.lora import parse_targets
-from planner.records import build
+from planner.records import build, whole_number
 from planner.types import Layout, LayoutPins, LoraSpec, TrainingSpec
 
 METHODS = {
@@ -19,8 +19,8 @@ PRECISIONS = {
 }  # fmt: skip
 OPTIMIZERS = {
     "adam": "adamw", "adamw": "adamw", "adamw-8bit": "adamw-8bit", "adam-8bit": "adamw-8bit",
-    "adamw-paged": "adamw-paged", "adamw-paged-8bit": "adamw-paged-8bit", "adafactor": "adafactor", "sgd": "sgd",
-    "lion": "lion", "muon": "muon", "muon+adamw": "muon",
+    "adamw-paged": "adamw-paged", "adamw-paged-8bit": "adamw-paged-8bit", "adafactor": "adafactor",
+    "sgd": "sgd", "lion": "lion", "muon": "muon", "muon+adamw": "muon",
 }  # fmt: skip
 SHARDINGS = {"none": 0, "zero1": 1, "zero2": 2, "zero3": 3, "hsdp": 3}
 RECOMPUTE = {"none": "none", "selective": "selective", "full": "full"}
@@ -57,12 +57,11 @@ class Line:
         value = self.values.get(key)
         if value is None:
             return None
-        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        if isinstance(value, bool) or not whole or not 1 <= int(str(value).removesuffix(".0")) <= most:
-            raise UserError(
-                f"{self.where}{key} is {value!r:.60}, not a whole number from 1 to {most:,}", f'"{key}": 1'
-            )
-        return int(str(value).removesuffix(".0"))
+        number = whole_number(value)
+        if number is None or not 1 <= number <= most:
+            what = f"{self.where}{key} is {value!r:.60}, not a whole number from 1 to {most:,}"
+            raise UserError(what, f'"{key}": 1')
+        return number
 
     def product(self, keys: tuple[str, ...], most: int) -> int | None:
         """Product of counts, or ``None`` where one is absent."""

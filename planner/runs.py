@@ -41,8 +41,8 @@ MOST_GPUS = 2**20
 class RunRequest(Record):
     """A run that is asked about. ``layout`` is whole where every part is given; ``pins`` hold what is given.
 
-    ``shape`` is known only where the line is a candidate; ``shape_of`` makes it otherwise. ``assumed`` says in
-    sentences what the line left out.
+    ``shape`` is known only where the line is a candidate; ``shape_of`` makes it otherwise. ``assumed`` says
+    what was taken for granted.
     """
 
     id: str | None
@@ -120,7 +120,7 @@ def _description(given: Mapping[str, object]) -> RunRequest:
     if batch is not None:
         training = training.model_copy(update={"global_batch_tokens": batch * training.seq_len})
     return RunRequest(
-        id=line.text("id"),
+        id=_label(given.get("id")),
         model=model,
         training=training,
         layout=layout,
@@ -132,6 +132,10 @@ def _description(given: Mapping[str, object]) -> RunRequest:
         usd_per_gpu_hour=_price(given.get("usd_per_gpu_hour"), "usd_per_gpu_hour"),
         assumed=(*said, *assumed, *said_of_nodes, *said_of_layout),
     )
+
+
+def _label(value: object) -> str | None:
+    return None if value is None else str(value)[:200]
 
 
 def _gpus(line: Line) -> tuple[int, int, tuple[str, ...]]:
@@ -177,23 +181,24 @@ def _candidate(given: Mapping[str, object]) -> RunRequest:
     line = Line(given)
     training = build(TrainingSpec, line.part("training").values, "training")
     layout = build(Layout, line.part("layout").values, "layout")
-    shape = build(Shape, line.part("shape").values, "shape")
+    where = line.part("shape")
+    shape = build(Shape, where.values, "shape") if "links" in where.values else None
+    per_node, nodes = where.count("gpus_per_node", MOST_GPUS) or 1, where.count("num_nodes", MOST_GPUS) or 1
     model, assumed = read_model(given.get("model"), training.seq_len, training.method == "pretrain")
-    num_gpus = shape.gpus_per_node * shape.num_nodes
     offer = line.part("offer").values
     node_price = _price(offer.get("usd_per_hour"), "offer.usd_per_hour")
     return RunRequest(
-        id=line.text("id"),
+        id=_label(given.get("id")),
         model=model,
         training=training,
         layout=layout,
         pins=pins_of(layout),
-        gpu=shape.gpu,
-        num_gpus=num_gpus,
-        gpus_per_node=shape.gpus_per_node,
+        gpu=where.required_text("gpu"),
+        num_gpus=per_node * nodes,
+        gpus_per_node=per_node,
         interconnect=None,
         shape=shape,
-        usd_per_gpu_hour=None if node_price is None else node_price / shape.gpus_per_node,
+        usd_per_gpu_hour=None if node_price is None else node_price / per_node,
         assumed=assumed,
     )
 
