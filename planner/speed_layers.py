@@ -23,13 +23,13 @@ TILE_ROWS = 128.0
 # matrix multiplication guide, "Tensor Core requirements"); of 8 elements: see the step from 50257 to
 # 50304 words in karpathy/nanoGPT. The factors are fitted.
 ALIGNMENT = 64.0
-MISALIGNED = 1.3
-ODD_VOCAB = 2.0
+MISALIGNED = 1.4
+ODD_VOCAB = 1.8
 # A sliding window is visited in tiles: queries of one tile see the window and up to this many keys more.
 WINDOW_TILE_KEYS = 256.0
 # Grouped matrix multiplies over experts against one of the same total size (fitted; see
 # tests/accuracy/NOTES.md).
-GROUPED_SHARE = 0.7
+GROUPED_SHARE = 0.62
 # Kernels of one adapter (dropout, casts, two multiplies, scale, add: huggingface/peft
 # tuners/lora/layer.py) and of unpacking one quantised weight (bitsandbytes functional.py
 # dequantize_4bit).
