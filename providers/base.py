@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from planner.gpus import gpus
 from planner.types import Offer
@@ -28,27 +28,63 @@ class UnknownGpu:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What ``parse`` made of the raw answers: offers, and the GPU strings that it did not know."""
+    """What ``parse`` made of the raw answers.
+
+    ``unknown_gpus``: GPU strings that are not in our table. ``num_unread``: rows whose form was not the
+    documented one. ``notes``: what a user should know, such as a region that did not answer.
+    """
 
     offers: tuple[Offer, ...]
     unknown_gpus: tuple[UnknownGpu, ...] = ()
+    num_unread: int = 0
+    notes: tuple[str, ...] = ()
 
 
+class AnswerError(Exception):
+    """A provider could not be asked, or its answer is not what it documents. Names no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Why an adapter cannot run here, and what to set or install."""
+
+    reason: str
+    hint: str
+
+
+@runtime_checkable
 class PriceAdapter(Protocol):
-    """One provider's live prices. Adapters never import each other; the registry knows them by name."""
+    """One provider's live prices, as ``ADAPTER`` of its module. Adapters never import each other.
 
-    provider: str
+    ``complete``: an answer names everything that the provider sells, so that what it leaves out is gone.
+    """
 
-    def unavailable(self, environment: Mapping[str, str]) -> str | None:
-        """Why this adapter cannot run here (missing credentials or SDK, with a hint); ``None`` if it can."""
+    @property
+    def provider(self) -> str:
+        """Id of the provider, as in ``data/providers.csv``."""
         ...
 
-    def fetch(self) -> Sequence[bytes]:
-        """Every page of the provider's answer, as received. The only half that uses the network."""
+    @property
+    def complete(self) -> bool:
+        """Whether an answer names everything that the provider sells."""
+        ...
+
+    def unavailable(self, environment: Mapping[str, str]) -> Unavailable | None:
+        """Why this adapter cannot run here (missing credentials or SDK); ``None`` if it can."""
+        ...
+
+    def fetch(self, environment: Mapping[str, str]) -> Sequence[bytes]:
+        """Every page of the provider's answer, as received. The only half that uses the network.
+
+        Raises ``AnswerError`` where the provider cannot be reached or answers with an error.
+        """
         ...
 
     def parse(self, raw: Sequence[bytes], seen: datetime) -> Parsed:
-        """Offers of those pages, with ``price_seen = seen`` (aware, UTC). Pure: no network, no clock."""
+        """Offers of those pages, with ``price_seen = seen`` (aware, UTC). Pure: no network, no clock.
+
+        Raises ``AnswerError`` where not one offer can be read.
+        """
         ...
 
 

@@ -7,7 +7,7 @@ middle of what other providers ask for that GPU in that market, unless ``data/ov
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -96,6 +96,28 @@ def without_outliers(offers: Sequence[Offer], explained: frozenset[Key]) -> tupl
     """Make the price of every outlier unknown unless its key is ``explained``."""
     bad = {o.key: o for o in outliers(offers) if o.key not in explained}
     return tuple(_doubted(o, bad[key(o)]) if key(o) in bad else o for o in offers)
+
+
+def doubted_against(
+    offers: Iterable[Offer], middle: Mapping[tuple[str, Market], float], explained: frozenset[Key]
+) -> tuple[Offer, ...]:
+    """Make the price of every offer outside 0.2 to 5 times ``middle`` unknown, unless it is ``explained``.
+
+    ``middle``: USD per GPU-hour of a GPU in a market. What has no middle is not judged.
+    """
+    done = []
+    for offer in offers:
+        price, mid = usd_per_gpu_hour(offer), middle.get((offer.gpu, offer.market))
+        odd = (
+            price is not None
+            and mid is not None
+            and not LOWEST_RATIO * mid <= price <= HIGHEST_RATIO * mid
+            and key(offer) not in explained
+        )
+        if odd and price is not None and mid is not None:
+            offer = _doubted(offer, Outlier(key(offer), offer.source, price, mid))
+        done.append(offer)
+    return tuple(done)
 
 
 def _doubted(offer: Offer, outlier: Outlier) -> Offer:

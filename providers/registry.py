@@ -1,7 +1,7 @@
 """Names -> prices: collects offers of all providers, and says what was left out and how old the rest is.
 
-Today every price comes from the shipped catalog. A live adapter (``base.PriceAdapter``) joins through the
-same seam: its offers replace those of the same key, ``catalog.believed`` decides which price stands.
+Prices come from the shipped catalog and, where ``plan prices refresh`` has run, from the last good snapshots
+over it (``served``). Nothing here imports an adapter or an SDK, or uses the network.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Literal
 from planner.errors import UserError, did_you_mean
 from planner.gpus import matching_ids
 from planner.types import Offer, SkippedProvider
-from providers.age import Ages, ages, warning
+from providers.age import Ages, aged, ages, warning
 from providers.base import UnknownGpu
-from providers.catalog import NotOffered, not_offered, provider_rules, shipped
+from providers.catalog import NotOffered, not_offered, provider_rules
+from providers.served import Served, served
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,12 @@ class OfferSet:
 
 def provider_names() -> tuple[str, ...]:
     """All providers that we know prices of, sorted."""
-    return tuple(sorted(provider_rules()))
+    return tuple(sorted({*provider_rules(), *(s.provider for s in served().snapshots)}))
 
 
 def region_names() -> tuple[str, ...]:
     """All regions that an offer names, sorted."""
-    return tuple(sorted({o.region for o in shipped()}))
+    return tuple(sorted({o.region for o in served().offers}))
 
 
 def _checked(names: Collection[str], known: Collection[str], what: str) -> frozenset[str]:
@@ -65,10 +66,10 @@ def _skipped(offers: Sequence[Offer]) -> tuple[SkippedProvider, ...]:
     )
 
 
-def _warnings(offers: Sequence[Offer], found: Ages | None) -> tuple[str, ...]:
-    """Lines for the header: old prices."""
+def _warnings(base: Served, found: Ages | None) -> tuple[str, ...]:
+    """Lines for the header: files that could not be used, old prices."""
     line = warning(found) if found is not None else None
-    return (line,) if line else ()
+    return (*base.warnings, *((line,) if line else ()))
 
 
 def offers(
@@ -79,7 +80,7 @@ def offers(
     market: Literal["any", "on-demand", "spot"] = "any",
     now: datetime | None = None,
 ) -> OfferSet:
-    """Offers of the shipped catalog that fit the filters (empty = all). No network, no clock.
+    """Offers that fit the filters (empty = all): last good live ones over the catalog. No network, no clock.
 
     ``now`` (aware) is what ages are measured against; without it ``ages`` is ``None``, no age is warned of.
     Offers of unknown price are kept, with ``usd_per_hour`` None and a reason: they are counted, not ranked.
@@ -88,21 +89,23 @@ def offers(
     wanted = _checked(providers, provider_names(), "provider")
     places = _checked(regions, region_names(), "region") if regions else frozenset()
     chosen = matching_ids(gpus) if gpus else frozenset()
+    base = served()
     found = tuple(
         o
-        for o in shipped()
+        for o in base.offers
         if (not wanted or o.provider in wanted)
         and (not places or o.region in places)
         and (not chosen or o.gpu in chosen)
         and (market == "any" or (o.market == "spot") == (market == "spot"))
     )
     measured = ages(found, now) if now is not None else None
+    found = aged(found, now) if now is not None else found
     return OfferSet(
         offers=found,
-        skipped=() if wanted else _skipped(shipped()),
-        warnings=_warnings(found, measured),
+        skipped=() if wanted else _skipped(base.offers),
+        warnings=_warnings(base, measured),
         not_offered=tuple(n for n in not_offered() if not wanted or n.provider in wanted),
-        unknown_gpus=(),
+        unknown_gpus=tuple(u for s in base.snapshots for u in s.unknown_gpus),
         num_unpriced=sum(o.usd_per_hour is None for o in found),
         ages=measured,
     )
