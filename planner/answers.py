@@ -68,7 +68,7 @@ def memory_estimates(
     for i, (shape, method) in enumerate(zip(shapes, methods, strict=True)):
         scale = bands.scale_of(shape.gpus_per_node * shape.num_nodes, shape.num_nodes)
         band = {
-            name: bands.band(float(column[i]), bands.spread(name, shape.gpu, method, scale))
+            name: bands.band(float(column[i]), bands.spread("memory", shape.gpu, method, scale))
             for name, column in total.items()
         }
         context = float(parts["context"][i])

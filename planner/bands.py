@@ -1,8 +1,9 @@
 """80 % bands around a predicted figure, from the residuals of measured runs of the nearest class.
 
-A class is GPU x method x scale. ``data/bands.csv`` holds, for each class with at least 10 measured runs, the
-ratio measured / predicted that one run in ten stays below (``low``) and one in ten exceeds (``high``). A run
-takes the narrowest class that it falls in; a GPU without measured runs takes the class of its kind, widened.
+A class is GPU x method x scale. ``data/bands.csv`` holds, for each class, the ratio measured / predicted that
+one run in ten stays below (``low``) and one in ten exceeds (``high``). A run takes the narrowest class that
+it falls in and that rests on at least 10 runs of 3 sources; no band is narrower than 5 % to either side. A GPU
+that nobody measured takes the band of its kind, widened. ``tests/accuracy/make_bands.py`` writes the table.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Literal
 from planner.gpus import gpus
 from planner.types import Band, Gpu, Method, Record
 
-Quantity = Literal["allocated", "reserved", "device", "step"]
+Quantity = Literal["memory", "step"]
 Scale = Literal["one-gpu", "one-node", "multi-node"]
 
 ANY = "*"
 FEWEST_RUNS = 10
+FEWEST_SOURCES = 3
+NARROWEST = 0.05
 WIDER_WITHOUT_RUNS = (
     1.3  # the factor on both sides of a band (in logarithms) where the GPU itself was never measured
 )
@@ -42,6 +45,7 @@ class _Row(Record):
     low: float
     high: float
     num_runs: int
+    num_sources: int
 
 
 def scale_of(num_gpus: int, num_nodes: int) -> Scale:
@@ -62,7 +66,10 @@ def _table() -> dict[tuple[str, ...], _Row]:
     text = files("planner").joinpath("data/bands.csv").read_text(encoding="utf-8")
     return {
         (row["quantity"], row["gpu"], row["method"], row["scale"]): _Row.model_construct(
-            low=float(row["low"]), high=float(row["high"]), num_runs=int(row["num_runs"])
+            low=float(row["low"]),
+            high=float(row["high"]),
+            num_runs=int(row["num_runs"]),
+            num_sources=int(row["num_sources"]),
         )
         for row in csv.DictReader(text.splitlines())
     }
@@ -81,18 +88,22 @@ def spread(quantity: Quantity, gpu_id: str, method: Method, scale: Scale) -> Spr
     for name in (gpu_id, gpu.gpu_class, ANY):
         for of_method, of_scale in ((kind, scale), (kind, ANY), (ANY, scale), (ANY, ANY)):
             row = _table().get((quantity, name, of_method, of_scale))
-            enough = row is not None and (row.num_runs >= FEWEST_RUNS or name == ANY)
-            if row is None or not enough:
+            if row is None or not _counts(row, (name, of_method, of_scale)):
                 continue
             wider = 1.0 if measured else WIDER_WITHOUT_RUNS
             return Spread.model_construct(
-                low=row.low**wider,
-                high=row.high**wider,
+                low=min(row.low, 1.0 - NARROWEST) ** wider,
+                high=max(row.high, 1.0 + NARROWEST) ** wider,
                 num_runs=row.num_runs,
                 basis=_basis(name, of_method, of_scale),
                 measured_on_gpu=measured,
             )
     raise AssertionError(f"data/bands.csv has no row for {quantity} of any run")
+
+
+def _counts(row: _Row, name: tuple[str, str, str]) -> bool:
+    """Whether a class rests on enough runs to be used; the one of all runs always is."""
+    return name == (ANY, ANY, ANY) or (row.num_runs >= FEWEST_RUNS and row.num_sources >= FEWEST_SOURCES)
 
 
 @lru_cache(maxsize=1)
@@ -112,14 +123,14 @@ def _basis(gpu: str, method: str, scale: str) -> str:
 
 def band(mid: float, of: Spread) -> Band:
     """Put the 80 % interval of a class around a predicted figure."""
-    return Band.model_construct(low=mid * min(1.0, of.low), mid=mid, high=mid * max(1.0, of.high))
+    return Band.model_construct(low=mid * of.low, mid=mid, high=mid * of.high)
 
 
 def warnings(gpu_id: str, method: Method, scale: Scale) -> tuple[str, ...]:
     """Say where a band does not rest on measured runs of this GPU."""
     missing = [
         name
-        for name, quantity in (("memory", "device"), ("time", "step"))
+        for name, quantity in (("memory", "memory"), ("time", "step"))
         if spread(quantity, gpu_id, method, scale).measured_on_gpu == 0
     ]
     if not missing:

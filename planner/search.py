@@ -187,7 +187,7 @@ def _device_spread(task: _Task, shape: Shape) -> float:
     """High end of device memory over its mid value."""
     scale = bands.scale_of(shape.gpus_per_node * shape.num_nodes, shape.num_nodes)
     method = task.physics.training_spec.method
-    return max(1.0, bands.spread("device", shape.gpu, method, scale).high)
+    return max(1.0, bands.spread("memory", shape.gpu, method, scale).high)
 
 
 def _all_meshes(

@@ -150,11 +150,25 @@ def _is_bare_spot(goal: Goal, offer: Offer) -> bool:
 
 
 def order_keys(judged: Judged, goal: Goal) -> tuple[Array, ...]:
-    """Sort keys, most important first: verdict, then the high end of cost, then of time (or time first)."""
+    """Sort keys, most important first: verdict, then the high end of cost, then of time (or time first).
+
+    What lost is sorted by how far it is over its limits.
+    """
     usd = np.nan_to_num(judged.cost.usd.high, nan=np.inf)
     hours = judged.cost.hours.high
     first, second = (hours, usd) if goal.sort == "time" else (usd, hours)
-    return judged.verdict.astype(np.float64), first, second, usd, hours
+    over = np.where(judged.verdict == OVER, _times_over(usd, hours, goal), 1.0)
+    return judged.verdict.astype(np.float64), over, first, second
+
+
+def _times_over(usd: Array, hours: Array, goal: Goal) -> Array:
+    """High ends over their limits, the worse of the two; 1 where there is no limit."""
+    over = np.ones_like(usd)
+    if goal.budget_usd is not None:
+        over = np.maximum(over, usd / float(goal.budget_usd))
+    if goal.deadline_s is not None:
+        over = np.maximum(over, hours * cost.HOUR_S / goal.deadline_s)
+    return over
 
 
 def best_of_listing(judged: Judged, goal: Goal) -> Index:
