@@ -9,6 +9,7 @@ is assumed.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from planner.types import Links
 
 ROWS = Path(__file__).parent / "allreduce.csv"
 PEAK_BYTES = 4 * 2**30
+LEAST_TO_FIT = 4
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def prior(each: Link) -> Link:
     """What one would assume of a link without any measurement of it: the same figures for all of a kind."""
     if each.scope == "inter":
         share = 0.65 if each.id in _SLOW or each.id.startswith("unknown") else 0.9
-        return replace(each, share=share, step_s=10e-6, tree_s=40e-6, base_s=10e-6)
+        return replace(each, share=share, cap_bytes_per_s=math.inf, step_s=10e-6, tree_s=40e-6, base_s=10e-6)
     share = 0.6 if each.id.startswith(("pcie", "unknown")) else 0.75
     switch = 0.6 * each.wire_bytes_per_s if each.in_network_bytes_per_s else 0.0
     loss = 0.2 if each.few_ranks_loss > 0 else 0.0
@@ -177,10 +179,15 @@ def leave_one_source_out(rows: Sequence[Measured]) -> dict[str, np.ndarray]:
         with table_of([prior(each) for each in shipped]) as table:
             for name in sorted(needed, key=lambda n: table[index[n]].scope, reverse=True):
                 known = [r for r in others if r.link_class == name]
-                if len(known) >= 4:
+                if len(known) >= LEAST_TO_FIT:
                     fit_class(table, index[name], known)
             result[group] = errors(own)
     return result
+
+
+def known_elsewhere(row: Measured, rows: Sequence[Measured]) -> bool:
+    """Whether other sources measured the row's link class often enough to fit it."""
+    return sum(r.link_class == row.link_class and r.group != row.group for r in rows) >= LEAST_TO_FIT
 
 
 def macro(errors_of: Mapping[str, np.ndarray], least: int = 4) -> float:
