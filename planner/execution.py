@@ -173,6 +173,7 @@ class ExecutionColumns:
     expert_imbalance: Array  # tokens of the fullest expert over the mean
     optimizer_bytes: Array  # moved per parameter of the shard
     optimizer_launches: Array  # per parameter tensor
+    newton_schulz: Array  # 1 = muon
     frozen_base: Array  # 1 = LoRA or QLoRA
     frozen_layers: Array
     dequantise_bytes: Array  # moved per quantised weight and pass
@@ -298,6 +299,7 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
         expert_imbalance=_scalar(1.0 if training.moe_token_drop else speed.expert_imbalance),
         optimizer_bytes=_scalar(_optimizer_bytes(training, memory, pure16=pure16) + speed.clip_bytes),
         optimizer_launches=_scalar(_IMPL_LAUNCHES[training.optimizer_impl or memory.optimizer_impl]),
+        newton_schulz=_scalar(training.optimizer == "muon"),
         frozen_base=_scalar(training.method in ("lora", "qlora")),
         frozen_layers=_scalar(training.frozen_layers),
         dequantise_bytes=_scalar(_dequantise_bytes(lora)),

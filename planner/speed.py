@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.columns import Array, LayoutColumns, MachineColumns, ModelColumns, SpeedColumns
-from planner.efficiency import bandwidth_bytes_per_s
 from planner.execution import ExecutionColumns
 from planner.model import forward_flops_per_token
 from planner.numerics import TrainingColumns
@@ -27,20 +26,12 @@ from planner.speed_links import (
     pipeline_s,
     tensor_s,
 )
+from planner.speed_update import activation_offload_s, data_visible_s, last_share, update_s
 
 # Share of tensor-parallel traffic that stays visible when it is overlapped chunk by chunk (Megatron user
 # buffers, async TP): the first and last chunk and the slower multiplies. pytorch/torchtitan
 # benchmarks/asyncTP: 5-16 % of a step.
 TENSOR_OVERLAP = 0.6
-# Communication that runs beside compute takes its memory bandwidth and SMs: share of its own time that
-# compute loses.
-INTERFERENCE = 0.15
-# Tensors that an optimizer visits per block: weights of attention, feed-forward and norms.
-TENSORS_PER_BLOCK = 9.0
-# CPU Adam moves this many bytes per parameter through host memory at about this rate per GPU (DeepSpeed
-# ZeRO-Offload).
-HOST_OPTIMIZER_BYTES = 28.0
-HOST_BYTES_PER_S = 20e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +75,15 @@ def _estimate(
     parameters = parameters_of(model, execution, layout)
     micro = _micro_batch(model, execution, layout, machine, parameters)
     count = layout.grad_accum
-    data = _data_exposed(micro, parameters, execution, layout, machine, model)
+    data = data_visible_s(
+        data_s(parameters, execution, layout, machine), micro.forward, micro.backward,
+        last_share(model, layout, parameters), execution, layout,
+    )  # fmt: skip
     pipeline = pipeline_s(model, execution, layout, machine) * (1 - execution.habits.overlap_pipeline)
     busy = micro.forward + micro.backward
     bubble = count * micro.uneven + (layout.pp - 1) / layout.interleave * (busy + pipeline)
-    optimizer, offload = _optimizer_s(parameters, execution, layout, machine, model)
+    optimizer, offload = update_s(model, parameters, execution, layout, machine)
+    offload = offload + activation_offload_s(model, execution, layout, machine, micro.forward, micro.backward)
     overhead = execution.habits.step_overhead_s + count * (
         micro.launch + execution.habits.micro_batch_overhead_s
     )
@@ -244,71 +239,6 @@ def _uneven_s(model: ModelColumns, layout: LayoutColumns, per_block: Array, ends
     slowest = np.maximum(most * per_block, last * per_block + ends)
     above: Array = np.where(layout.pp > 1, np.maximum(slowest - mean, 0), 0)
     return above
-
-
-def _data_exposed(
-    micro: MicroBatch,
-    parameters: Parameters,
-    execution: ExecutionColumns,
-    layout: LayoutColumns,
-    machine: MachineColumns,
-    model: ModelColumns,
-) -> Array:
-    """Visible seconds a step of data-parallel traffic: what does not fit under compute, the first
-    block's share, and what compute loses to traffic beside it.
-    """
-    data = data_s(parameters, execution, layout, machine)
-    trained = parameters.trained_dense + parameters.trained_experts + parameters.trained_ends
-    inputs = parameters.trained_ends * model.params_embedding / (model.params_embedding + model.params_head)
-    first = np.minimum(layout.pp / model.num_layers + inputs / trained, 1)
-    count = layout.grad_accum
-    every = np.where(layout.pp > 1, 1, count)
-    sharded = layout.zero_stage >= 3
-    room_forward = execution.habits.overlap_gather * micro.forward
-    room_backward = execution.habits.overlap_data * micro.backward
-    # ZeRO-3: parameters for each direction of each micro-batch, gradients with each backward pass
-    full = every * (
-        _visible(data.gather, room_forward, first) + _visible(data.gather + data.reduce, room_backward, first)
-    )
-    # ZeRO 0-2: gradients once behind the last backward pass, updated parameters once before the next
-    # forward pass
-    reduces = np.where(execution.habits.reduce_every_micro_batch > 0, every, 1)
-    gathers = np.where(layout.zero_stage > 0, 1, 0)
-    plain = reduces * _visible(data.reduce, room_backward, first) + gathers * _visible(
-        data.gather, room_forward, first
-    )
-    return np.where(sharded, full, plain)
-
-
-def _visible(traffic: Array, room: Array, first: Array) -> Array:
-    """Seconds of ``traffic`` that show when ``room`` seconds of compute may hide it."""
-    hidden = np.minimum(traffic * (1 - first), room)
-    return traffic - hidden + INTERFERENCE * hidden
-
-
-def _optimizer_s(
-    parameters: Parameters,
-    execution: ExecutionColumns,
-    layout: LayoutColumns,
-    machine: MachineColumns,
-    model: ModelColumns,
-) -> tuple[Array, Array]:
-    """Seconds of the optimizer on the GPU, and of offloaded states: PCIe and CPU."""
-    ranks = layout.dp * layout.cp
-    shards = np.where(layout.zero_stage > 0, np.clip(layout.shard_group, 1, ranks), 1)
-    expert_ranks = np.maximum(ranks * layout.tp / (layout.ep * layout.etp), 1)
-    local = (
-        parameters.trained_dense + parameters.trained_ends
-    ) / shards + parameters.trained_experts / np.minimum(shards, expert_ranks)
-    bandwidth = bandwidth_bytes_per_s()[machine.gpu_index.astype(np.intp)]
-    launches = (
-        execution.optimizer_launches * TENSORS_PER_BLOCK * model.num_layers / layout.pp * execution.launch_s
-    )
-    on_gpu = local * execution.optimizer_bytes / bandwidth + launches
-    on_host = local * (6 / machine.pcie_bytes_per_s + HOST_OPTIMIZER_BYTES / HOST_BYTES_PER_S)
-    fetched = (parameters.dense + parameters.experts + parameters.ends) / shards * execution.gather_bytes
-    weights = layout.offload_params * layout.grad_accum * 2 * fetched / machine.pcie_bytes_per_s
-    return on_gpu * (1 - layout.offload_optimizer), layout.offload_optimizer * on_host + weights
 
 
 def _flops(

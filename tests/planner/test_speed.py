@@ -88,7 +88,7 @@ def runs(draw) -> tuple[ModelSpec, Layout, str, dict]:
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
         micro_batch=draw(st.integers(1, 16)),
         grad_accum=draw(st.integers(1, 64)),
-        offload=draw(st.sampled_from(["none", "optimizer", "params+optimizer"])),
+        offload=draw(st.sampled_from(["none", "optimizer", "params+optimizer", "activations"])),
     )  # fmt: skip
     method = draw(st.sampled_from(["pretrain", "full", "lora", "qlora"]))
     training = {
@@ -274,6 +274,16 @@ def test_an_offloaded_optimizer_costs_transfers_and_cpu_time():
     assert plain.offload_s == 0
     assert offloaded.offload_s > plain.optimizer
     assert offloaded.optimizer == 0
+
+
+def test_offloaded_activations_show_only_where_compute_does_not_hide_them():
+    layout = Layout(activation_offload=True)
+    assert speed(layout=layout.model_copy(update={"recompute": "full"}), seq_len=8192).offload_s == 0
+    assert speed(layout=layout, seq_len=2048).offload_s > 0
+
+
+def test_muon_pays_for_its_matrix_multiplies():
+    assert speed(GPT2, Layout(), optimizer="muon").optimizer > speed(GPT2, Layout()).optimizer
 
 
 def test_slow_ethernet_dominates_data_parallel_over_nodes():
