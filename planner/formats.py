@@ -35,6 +35,7 @@ class FormatColumns:
     frozen_cast: Array  # the same of a frozen weight, kept for backward
     head_cast: Array  # the same of the output projection
     adapter_copy: Array  # bytes per element of an adapter's own copy of its input; 0 = shares the module's
+    adapter_backward: Array  # bytes per element of block gradients that stay to the end of backward
     adapter_value: Array  # bytes per element of what lies between an adapter's two matrices
     base_linear: Array  # frozen weights of blocks, quantised or not
     base_other: Array  # frozen embedding, head and norms
@@ -73,8 +74,7 @@ def format_columns(
     state = 4.0 if mastered else weight
     moments, moments_root = moment_bytes(training.optimizer, state)
     base_linear, base_other = _base_bytes(training, lora, profile, compute)
-    wide = profile.adapter_residual_bytes if sharded else 0.0
-    wide_residual = amp or (lora is not None and (base_other == 4 or wide == 4))
+    wide_residual = amp or (lora is not None and base_other == 4)
     frozen_cast = lora is not None and base_linear == 4 and compute == 2
     copy = _adapter_copy(training, lora, profile, sharded=sharded)
     return FormatColumns(
@@ -92,6 +92,7 @@ def format_columns(
         frozen_cast=scalar(2.0 if frozen_cast else 0.0),
         head_cast=scalar(2.0 if amp or (lora is not None and base_other == 4) else 0.0),
         adapter_copy=scalar(copy),
+        adapter_backward=scalar(profile.adapter_backward_bytes if lora is not None and sharded else 0.0),
         adapter_value=scalar(4.0 if copy == 4 else 2.0),
         base_linear=scalar(base_linear),
         base_other=scalar(base_other),

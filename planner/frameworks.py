@@ -42,7 +42,7 @@ class MemoryProfile(Record):
     bucket_params: float
     live_params: float
     gathered_blocks: float
-    root_resharded: bool
+    root_gathered: Literal["none", "head", "all"]
     unsharded_gradients: Literal["never", "accumulating", "always"]
     wraps_frozen: bool
     keeps_gradients: bool
@@ -81,7 +81,7 @@ class MemoryProfile(Record):
     adapter_bits_pure: Literal[16, 32]
     adapter_autocast: bool
     adapter_copies_sharded: bool
-    adapter_residual_bytes: float
+    adapter_backward_bytes: float
     kbit_preparation: bool
     kbit_saved_hidden: float
     kbit_saved_ffn: float

@@ -24,7 +24,7 @@ NATIVE_WORKING = 0.15
 NATIVE_LOSS = 0.30
 NATIVE_COLLECTIVE = 1.2
 NATIVE_CHURN = 0.3
-NATIVE_BASE_BYTES = 2.0 * GIB  # towards this as memory grows past NATIVE_KNEE_BYTES
+NATIVE_BASE_BYTES = 3.0 * GIB  # towards this as memory grows past NATIVE_KNEE_BYTES
 NATIVE_KNEE_BYTES = 20.0 * GIB
 # Expandable segments: only streams of their own and odd sizes cost
 EXPANDABLE_WORKING = 0.02

@@ -130,13 +130,13 @@ def step_peak(
         Instant(FORWARD, gradients.early, zero, to_loss + block_casts, loss.forward * stage.head, forward),
         Instant(LOSS, gradients.early, zero, to_loss + saved_casts, logits, forward),
         Instant(
-            BACKWARD, gradients.first, zero, kept.saved + saved_casts + live, loss.kept * stage.head, backward
+            BACKWARD, gradients.first, zero, kept.saved + kept.late + saved_casts + live, loss.kept * stage.head, backward
         ),
         Instant(BACKWARD, gradients.late, zero, last, zero, gathered.end + always),
         Instant(OPTIMIZER, gradients.late, states.step_temporary, zero, zero, always),
     )
     churn = gradients.late + states.step_temporary
-    return _largest(instants, kept.saved + live, logits, gathered.backward, churn)
+    return _largest(instants, kept.saved + kept.late + live, logits, gathered.backward, churn)
 
 
 def _largest(

@@ -44,6 +44,7 @@ class StageParams:
     head: Array  # trainable parameters of the output projection
     cast_frozen: Array  # frozen linears that autocast casts
     root_all: Array  # embedding, head and final norm, trainable or not
+    head_all: Array  # of it, what the loss needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,8 @@ def stage_params(
         layout.pp > 1, stage.head, stage.head * (1 - training.sharding.ties_embeddings)
     )
     head = (model.params_head * stage.head + own_table * model.hidden * model.vocab) / t
+    table = model.params_head + model.tied * model.hidden * model.vocab
+    head_all = stage.head * (table / t + model.params_root_other)
     root = stage.embedding * model.params_embedding / t + head + stage.head * model.params_root_other
     block_dense = np.where(nd > 0, dense_linear, 0.0)
     block_moe = np.where(nm > 0, moe_linear + expert, 0.0)
@@ -137,6 +140,7 @@ def stage_params(
             head=head,
             cast_frozen=zero,
             root_all=root,
+            head_all=head_all,
         )
     full = 1 - adapters.lora
     train = full * (1 - np.minimum(training.frozen_layers / model.num_layers, 1))
@@ -157,6 +161,7 @@ def stage_params(
         head=root_train * head,
         cast_frozen=adapters.lora * (linear + nm * expert),
         root_all=root,
+        head_all=head_all,
     )
 
 

@@ -19,6 +19,7 @@ class Kept:
 
     saved: Array
     offloaded: Array  # of it, what is kept in host memory instead
+    late: Array  # what gathers until backward ends, beside what was saved
     live: Array
     head: Array
     whole_share: Array  # share of blocks that are not recomputed: their cached weight casts live on
@@ -70,6 +71,7 @@ def kept_activations(
     all_saved = trained * saved * stage.in_flight
     return Kept(
         offloaded=offloaded * all_saved,
+        late=trained * stage.in_flight * (nd + nm) * formats.adapter_backward * model.hidden * narrow,
         saved=all_saved * (1 - offloaded) + offloaded * np.minimum(2 * block_input, whole),
         live=np.where(layout.recompute > 0, one, 0.0) + backward,
         head=(block.head * narrow + 16 * tokens) * stage.head,
@@ -102,7 +104,8 @@ def gathered_bytes(
     sharded = (layout.zero_stage == 3) * (layout.shard_group > 1)
     gather = np.where(training.adapter.lora == 1, formats.base_linear, formats.compute)
     all_params = params.dense + params.expert + params.frozen + params.frozen_expert + params.root_all
-    root = gather_root(training, formats) * params.root_all * (1 - sharding.root_resharded)
+    stays_gathered = np.where(sharding.root_gathered == 2, params.root_all, params.head_all)
+    root = gather_root(training, formats) * stays_gathered * (sharding.root_gathered > 0)
     # a module larger than the limit is gathered whole all the same: the head, while the loss runs
     live = np.minimum(sharding.live_params + params.root_all / 2, all_params) * gather
     fsdp = (sharding.live_params == 0) * sharded

@@ -60,7 +60,7 @@ class ShardingColumns:
     bucket_params: Array
     live_params: Array
     gathered_blocks: Array
-    root_resharded: Array
+    root_gathered: Array  # what stays gathered from forward to backward: 0 nothing, 1 the head, 2 embedding too
     reduce_bytes: Array
     unsharded_gradients: Array  # 1 = gradients stay whole while accumulating, 2 = always
     wraps_frozen: Array
@@ -216,7 +216,7 @@ def _sharding(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProf
         bucket_params=scalar(profile.bucket_params),
         live_params=scalar(profile.live_params),
         gathered_blocks=scalar(profile.gathered_blocks),
-        root_resharded=scalar(profile.root_resharded),
+        root_gathered=scalar(("none", "head", "all").index(profile.root_gathered)),
         reduce_bytes=scalar(profile.reduce_bytes),
         unsharded_gradients=scalar(("never", "accumulating", "always").index(profile.unsharded_gradients)),
         wraps_frozen=scalar(profile.wraps_frozen),
