@@ -44,9 +44,10 @@ _BIASES = {
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """Parsed ``data/huggingface.toml``: entries by model type, and what refused types are."""
+    """Parsed ``data/huggingface.toml``: entries by type, other names of types, what refused types are."""
 
     types: Mapping[str, Mapping[str, object]]
+    aliases: Mapping[str, str]
     refused: Mapping[str, str]
 
 
@@ -55,7 +56,7 @@ def _tables() -> _Tables:
     text = (files("planner") / "data" / "huggingface.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text)
     refused = {name: kind for kind, names in table["refused"].items() for name in names}
-    return _Tables(table["types"], refused)
+    return _Tables(table["types"], table["aliases"], refused)
 
 
 def supported_model_types() -> tuple[str, ...]:
@@ -101,6 +102,7 @@ def _model_type(values: Mapping[str, object], name: str) -> str:
         raise _refusal(name, model_type, "an encoder-decoder")
     if isinstance(values.get("vision_config"), dict) or isinstance(values.get("audio_config"), dict):
         raise _refusal(name, model_type, "a multimodal model")
+    model_type = _tables().aliases.get(model_type, model_type)
     if model_type in _tables().types:
         return model_type
     raise _refusal(name, model_type, _tables().refused.get(model_type, "unknown"))
@@ -140,11 +142,11 @@ def _fields(config: Config, entry: Mapping[str, object], name: str) -> dict[str,
     if qk_norm and config.flag(str(qk_norm["key"])):
         fields["qk_norm"] = qk_norm["kind"]
     apply_rules(config, _names(entry.get("rules")), fields)
+    if entry.get("mla") is True:
+        fields.update(_mla_fields(config))
     _fill_widths(config, fields)
     if "moe" in entry:
         fields.update(_moe(config, entry, keys, layers))
-    if entry.get("mla") is True:
-        fields.update(_mla_fields(config))
     fields.update(local_attention(config, entry.get("window"), fields))
     return fields
 

@@ -134,6 +134,13 @@ def _chatglm(config: Config, fields: Fields) -> None:
         fields["num_kv_heads"] = None
 
 
+def _xielu(_: Config, fields: Fields) -> None:
+    """Apertus learns two scalars of its activation in each layer."""
+    layers = fields["num_layers"]
+    assert isinstance(layers, int)
+    fields["extra_params"] = 2 * layers
+
+
 RULES: Mapping[str, Callable[[Config, Fields], None]] = {
     "one-norm-when-parallel": _one_norm_when_parallel,
     "multi-query": _multi_query,
@@ -143,6 +150,7 @@ RULES: Mapping[str, Callable[[Config, Fields], None]] = {
     "padded-positions": _padded_positions,
     "half-ffn": _half_ffn,
     "chatglm": _chatglm,
+    "xielu": _xielu,
 }
 
 
@@ -181,6 +189,11 @@ def _texts(value: object) -> tuple[str, ...]:
 
 def _dense_layers(config: Config, how: str, layers: int) -> int:
     """Layers without experts."""
+    kinds = config.raw("mlp_layer_types")
+    if how.startswith("first") and isinstance(kinds, list):
+        return sum(kind == "dense" for kind in kinds[:layers])
+    if how == "first-one":
+        return 1
     if how == "first-k":
         if config.optional_count("moe_layer_freq") not in (None, 1):
             raise UserError(f"{config.what}: moe_layer_freq other than 1: not supported", "use --spec FILE")
@@ -228,6 +241,8 @@ def _window_and_layers(config: Config, how: object, layers: int) -> tuple[int | 
     if isinstance(how, int) or how == "pattern":
         pattern = how if isinstance(how, int) else config.optional_count("sliding_window_pattern")
         return window, layers - layers // pattern if pattern else 0
+    if how == "first-of-4":
+        return window, layers - -(-layers // 4)
     if how in ("all", "dots1"):
         first = config.optional_count("max_window_layers") or 0 if how == "dots1" else 0
         return window, max(0, layers - first)

@@ -128,7 +128,10 @@ def read_training(line: Line) -> tuple[TrainingSpec, int | None, tuple[str, ...]
         raise UserError(
             f"tokens is {training.num_tokens:g}, not a number of tokens to train on", '"tokens": 2e9'
         )
-    return training, sequences, () if precision else ("precision not given: bf16 assumed",)
+    said = [] if precision else ["precision not given: bf16 assumed"]
+    if training.lora and line.part("lora").values.get("targets") is None:
+        said.append(f"LoRA targets not given: {training.lora.targets} assumed")
+    return training, sequences, tuple(said)
 
 
 def _lora(line: Line, method: str) -> LoraSpec | None:

@@ -43,7 +43,7 @@ def test_as_many_layers_have_a_window_as_in_the_model_class(case):
 
 
 def test_every_supported_type_is_counted_at_least_once():
-    assert {c["config"]["model_type"] for c in COUNTED} == set(supported_model_types())
+    assert {case["config"]["model_type"] for case in COUNTED} == set(supported_model_types())
 
 
 def llama(**changes: object):
@@ -71,6 +71,14 @@ def test_layer_types_say_which_layers_have_a_window():
     types = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
     spec = spec_of(model_type="gemma2", num_hidden_layers=4, layer_types=types)
     assert (spec.sliding_window, spec.local_layers) == (4096, 2)
+
+
+@pytest.mark.parametrize(
+    ("other", "usual"), [("Yi", "llama"), ("RefinedWeb", "falcon"), ("kimi_k2", "deepseek_v3")]
+)
+def test_other_names_of_a_type_are_read_as_it(other, usual):
+    one, two = spec_of(model_type=other), spec_of(model_type=usual)
+    assert count_params(one) == count_params(two)
 
 
 def test_positions_of_roberta_start_behind_its_padding_token():
