@@ -22,6 +22,12 @@ COUNTED = [
 ]
 
 
+RELEASED = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "data/released_configs.jsonl").read_text().splitlines()
+]
+
+
 def spec_of(**config: object):
     return from_config(json.dumps(config), "test")
 
@@ -40,6 +46,17 @@ def test_as_many_layers_have_a_window_as_in_the_model_class(case):
     spec = spec_of(**case["config"])
     windowed = spec.num_layers if spec.local_layers is None else spec.local_layers
     assert (windowed if spec.sliding_window else 0) == case["local_layers"]
+
+
+@pytest.mark.parametrize("case", RELEASED, ids=lambda case: case["preset"])
+def test_the_keys_of_a_released_model_give_its_preset(case):
+    ours, known = spec_of(**case["config"]), preset(case["preset"])
+    assert count_params(ours) == count_params(known)
+    assert (ours.kind, ours.local_layers, ours.norms_per_layer) == (
+        known.kind,
+        known.local_layers,
+        known.norms_per_layer,
+    )
 
 
 def test_every_supported_type_is_counted_at_least_once():
