@@ -20,12 +20,12 @@ GIB = 2.0**30
 
 # Native allocator (blocks of fixed size): share of activations, logits, gathered weights, sharded
 # gradients and scratch
-NATIVE_WORKING = 0.15
+NATIVE_WORKING = 0.12
 NATIVE_LOSS = 0.30
-NATIVE_COLLECTIVE = 1.2
+NATIVE_COLLECTIVE = 1.0
 NATIVE_CHURN = 0.3
-NATIVE_BASE_BYTES = 3.0 * GIB  # towards this as memory grows past NATIVE_KNEE_BYTES
-NATIVE_KNEE_BYTES = 20.0 * GIB
+NATIVE_BASE = 0.08  # of everything, up to NATIVE_MOST_BASE_BYTES
+NATIVE_MOST_BASE_BYTES = 3.0 * GIB
 # Expandable segments: only streams of their own and odd sizes cost
 EXPANDABLE_WORKING = 0.02
 EXPANDABLE_LOSS = 0.05
@@ -70,7 +70,7 @@ def slack_bytes(training: TrainingColumns, layout: LayoutColumns, allocated: Arr
         training.fragmentation * working
         + NATIVE_COLLECTIVE * peak.collective
         + NATIVE_CHURN * churn
-        + NATIVE_BASE_BYTES * allocated / (allocated + NATIVE_KNEE_BYTES)
+        + np.minimum(NATIVE_BASE * allocated, NATIVE_MOST_BASE_BYTES)
     )
     expandable = (
         EXPANDABLE_WORKING * peak.working
