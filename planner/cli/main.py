@@ -23,7 +23,7 @@ app = typer.Typer(
     name="plan",
     help="Which GPUs, how many, laid out how, for how long, at what cost: and will it really fit?",
     rich_markup_mode=None,
-    add_completion=False,
+    add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     pretty_exceptions_enable=False,
 )

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from planner.cli import complete
+
 Text = str | None
 
 # the model
@@ -17,7 +19,13 @@ Params = Annotated[
     typer.Option("--params", metavar="1B", help="Parameters, 1M to 1T; a documented rule gives the shape."),
 ]
 Model = Annotated[
-    Text, typer.Option("--model", metavar="NAME|DIR|FILE", help="A preset, or a Hugging Face config.json.")
+    Text,
+    typer.Option(
+        "--model",
+        autocompletion=complete.model_names,
+        metavar="NAME|DIR|FILE",
+        help="A preset, or a Hugging Face config.json.",
+    ),
 ]
 Spec = Annotated[
     Text,
@@ -86,12 +94,25 @@ Deadline = Annotated[
 ]
 Gpus = Annotated[
     list[str] | None,
-    typer.Option("--gpu", metavar="NAME", help="Only these GPUs; repeat, or separate by commas."),
+    typer.Option(
+        "--gpu",
+        autocompletion=complete.gpu_names,
+        metavar="NAME",
+        help="Only these GPUs; repeat, or separate by commas.",
+    ),
 ]
 Providers = Annotated[
-    list[str] | None, typer.Option("--provider", metavar="NAME", help="Only these providers.")
+    list[str] | None,
+    typer.Option(
+        "--provider", autocompletion=complete.provider_names, metavar="NAME", help="Only these providers."
+    ),
 ]
-Regions = Annotated[list[str] | None, typer.Option("--region", metavar="NAME", help="Only these regions.")]
+Regions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--region", autocompletion=complete.region_names, metavar="NAME", help="Only these regions."
+    ),
+]
 Excluded = Annotated[
     list[str] | None,
     typer.Option("--not", metavar="PROVIDER:TYPE", help="Leave this offer, or this provider, out."),
@@ -155,14 +176,19 @@ Out = Annotated[Text, typer.Option("--out", metavar="FILE", help="Write the best
 PlanId = Annotated[
     Text,
     typer.Argument(
-        metavar="[ID]", help="A row of the last suggest, or the id of a saved plan.", show_default=False
+        metavar="[ID]",
+        autocompletion=complete.plan_ids,
+        help="A row of the last suggest, or the id of a saved plan.",
+        show_default=False,
     ),
 ]
 Runs = Annotated[
     Text,
     typer.Option("--runs", metavar="FILE", help="Run descriptions, one JSON object a line; - reads stdin."),
 ]
-OneGpu = Annotated[Text, typer.Option("--gpu", metavar="NAME", help="The GPU to run on.")]
+OneGpu = Annotated[
+    Text, typer.Option("--gpu", autocompletion=complete.gpu_names, metavar="NAME", help="The GPU to run on.")
+]
 NumGpus = Annotated[Text, typer.Option("--gpus", metavar="N", help="How many GPUs (1).")]
 GpusPerNode = Annotated[
     Text, typer.Option("--gpus-per-node", metavar="N", help="GPUs in a machine (at most 8).")
@@ -171,7 +197,13 @@ Link = Annotated[
     Text, typer.Option("--interconnect", metavar="WORDS", help="Links, such as 'NVLink + 8x400Gb IB'.")
 ]
 ListPlans = Annotated[bool, typer.Option("--plans", help="List saved plans.")]
-PlanIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, or beginnings of ids.")]
+PlanIds = Annotated[
+    list[str],
+    typer.Argument(metavar="ID...", autocompletion=complete.plan_ids, help="Ids, or beginnings of ids."),
+]
 GpuNames = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these GPUs.", show_default=False)
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME]...", autocompletion=complete.gpu_names, help="Only these GPUs.", show_default=False
+    ),
 ]

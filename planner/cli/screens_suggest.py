@@ -217,8 +217,12 @@ def _verdict_sentence(answer: Suggestion) -> str:
     in_memory = [c for c in answer.candidates if c.memory.safe]
     if not in_memory:
         return f"{said} No layout fits in the memory of the GPUs that were considered."
+    if goal.budget_usd is None:
+        fastest = min(in_memory, key=lambda c: c.hours.mid)
+        return f"{said} The fastest layout that fits in memory takes {units.hours_band(fastest.hours)}."
     cheapest = min(in_memory, key=lambda c: c.cost_usd.mid)
-    return f"{said} The cheapest layout that fits in memory costs {units.usd_band(cheapest.cost_usd)}."
+    takes = f" and takes {units.hours_band(cheapest.hours)}" if goal.deadline_s is not None else ""
+    return f"{said} The cheapest layout that fits in memory costs {units.usd_band(cheapest.cost_usd)}{takes}."
 
 
 def _misses(answer: Suggestion, now: datetime, term: Terminal) -> Iterator[str]:

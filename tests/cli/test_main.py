@@ -92,6 +92,26 @@ def test_every_option_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> Non
                 assert parameter.help, f"{command.name} {parameter.name}"
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("plan suggest --gpu H100-S", "H100-SXM5-80GB"),
+        ("plan suggest --provider la", "lambda"),
+        ("plan suggest --model gpt2-x", "gpt2-xl"),
+        ("plan gpus L40", "L40S"),
+        ("plan sug", "suggest"),
+    ],
+)
+def test_shell_completes_names(typed: str, offered: str) -> None:
+    shell = {
+        "_PLAN_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split()) - 1),
+    }
+    done = plan(env={**os.environ, **shell})
+    assert offered in done.stdout.split()
+
+
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--version"]) == 0
     assert capsys.readouterr().out.strip()[0].isdigit()
@@ -202,6 +222,31 @@ def test_best_choice_is_written_as_yaml(tmp_path: Path) -> None:
     written = yaml.safe_load(out.read_text())
     assert written["id"] == ids[0]
     assert written["candidate"]["rank"] == 1
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ["--params", "1B", "--budget", "15"],
+        ["--params", "7B", "--budget", "500", "--provider", "aws"],
+        ["--params", "1B", "--deadline", "10m", "--max-gpus", "8"],
+        ["--params", "3B", "--gpu", "RTX 3060", "--max-gpus", "1"],
+    ],
+    ids=lambda q: " ".join(q),
+)
+def test_every_printed_rescue_yields_a_choice(
+    question: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main.run(["suggest", *question, "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    printed = [*answer["rescues"], *(r["rescue"] for r in answer["rejections"] if r["rescue"])]
+    assert printed
+    for rescue in printed:
+        flags = rescue.split("  ")[0].split()
+        code = main.run(["suggest", *question, *flags, "--json"])
+        captured = capsys.readouterr()
+        assert code == 0, f"{rescue}: {captured.err}"
+        assert json.loads(captured.out)["candidates"][0]["verdict"] in ("ok", "tight")
 
 
 def test_excluded_offer_is_not_proposed() -> None:

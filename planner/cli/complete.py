@@ -1,0 +1,45 @@
+"""What the shell offers after Tab: names of GPUs, providers and models, ids of saved plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def gpu_names(incomplete: str) -> list[str]:
+    """GPU ids that begin like this."""
+    from planner.gpus import gpus
+
+    return _starting(incomplete, (g.id for g in gpus()))
+
+
+def provider_names(incomplete: str) -> list[str]:
+    """Providers that begin like this."""
+    from providers.registry import provider_names as names
+
+    return _starting(incomplete, names())
+
+
+def region_names(incomplete: str) -> list[str]:
+    """Regions that begin like this."""
+    from providers.registry import region_names as names
+
+    return _starting(incomplete, names())
+
+
+def model_names(incomplete: str) -> list[str]:
+    """Presets that begin like this."""
+    from planner.model_presets import preset_names
+
+    return _starting(incomplete, preset_names())
+
+
+def plan_ids(incomplete: str) -> list[str]:
+    """Saved plans that begin like this."""
+    from planner.cli.store import saved_ids
+
+    return _starting(incomplete, saved_ids())
+
+
+def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Keep names that begin like what was typed, in any case."""
+    return [name for name in names if name.lower().startswith(incomplete.lower())]
