@@ -38,7 +38,7 @@ def _group(ranks: Array, ranks_per_node: Array, machine: MachineColumns) -> _Gro
     k = machine.links
     inside = np.minimum(ranks, ranks_per_node * k.domain_nodes)
     share = np.minimum(1.0, inside / (machine.gpus_per_node * k.domain_nodes))
-    net = np.minimum(k.net_bytes_per_s_per_node * k.domain_nodes * share, k.domain_net_bytes_per_s)
+    net = np.minimum(k.net_bytes_per_s_per_node * k.domain_nodes * share, k.group_net_bytes_per_s)
     return _Group(np.asarray(ranks), inside, ranks / inside, net)
 
 

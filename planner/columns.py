@@ -110,7 +110,7 @@ class LinkColumns:
     beyond_bytes_per_s: Array  # bus bandwidth where a group is wider than that
     all_to_all_share: Array  # of the ring's rate that all-to-all reaches inside a node
     domain_nodes: Array  # nodes that share one NVLink domain; 1 = none
-    domain_net_bytes_per_s: Array  # most that one group sends out of such a domain; inf = no such limit
+    group_net_bytes_per_s: Array  # most that one group sends out of a node or such a domain; inf = no limit
     step_s: Array  # latency of one step of a ring inside the node
     base_s: Array  # fixed cost of a collective inside a node
     net_bytes_per_s_per_node: Array  # bus bandwidth of large rings out of a node, one direction

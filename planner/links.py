@@ -53,6 +53,7 @@ class Link:
     domain_gpus: float
     domain_net_bytes_per_s: float
     cap_bytes_per_s: float
+    group_cap_bytes_per_s: float
     step_s: float
     tree_s: float
     base_s: float
@@ -90,6 +91,7 @@ def _record(row: dict[str, str]) -> Link:
         domain_gpus=_number(row["domain_gpus"], 0.0),
         domain_net_bytes_per_s=_number(row["domain_net_gb_per_s"], np.inf) * 1e9,
         cap_bytes_per_s=_number(row["cap_gb_per_s"], np.inf) * 1e9,
+        group_cap_bytes_per_s=_number(row["group_cap_gb_per_s"], np.inf) * 1e9,
         step_s=_number(row["step_us"], 0.0) * 1e-6,
         tree_s=_number(row["tree_us"], 0.0) * 1e-6,
         base_s=_number(row["base_us"], 0.0) * 1e-6,
@@ -205,7 +207,7 @@ def _link_row(found: Links, gpus_per_node: int) -> tuple[float, ...]:
         inside.beyond_bytes_per_s or inside.rate(),
         inside.all_to_all_share,
         max(1.0, inside.domain_gpus / gpus_per_node),
-        inside.domain_net_bytes_per_s,
+        min(inside.domain_net_bytes_per_s, between.group_cap_bytes_per_s),
         inside.step_s,
         inside.base_s,
         _net_rate(found),

@@ -118,7 +118,15 @@ def prior(each: Link) -> Link:
     """What one would assume of a link without any measurement of it: the same figures for all of a kind."""
     if each.scope == "inter":
         share = 0.65 if each.id in _SLOW or each.id.startswith("unknown") else 0.9
-        return replace(each, share=share, cap_bytes_per_s=math.inf, step_s=10e-6, tree_s=40e-6, base_s=10e-6)
+        return replace(
+            each,
+            share=share,
+            cap_bytes_per_s=math.inf,
+            group_cap_bytes_per_s=math.inf,
+            step_s=10e-6,
+            tree_s=40e-6,
+            base_s=10e-6,
+        )
     share = 0.6 if each.id.startswith(("pcie", "unknown")) else 0.75
     switch = 0.6 * each.wire_bytes_per_s if each.in_network_bytes_per_s else 0.0
     loss = 0.2 if each.few_ranks_loss > 0 else 0.0

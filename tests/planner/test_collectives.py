@@ -128,6 +128,13 @@ def test_groups_of_a_node_share_its_network():
     assert eighth == pytest.approx(8 * whole, rel=0.1)
 
 
+def test_one_group_on_omni_path_gets_less_than_groups_that_talk_at_the_same_time():
+    on = machine("nvlink3-nvswitch", "omni-path", 400, nodes=4)
+    whole = seconds("all_reduce", 2**32, 32, 8, on)
+    each_of_eight = seconds("all_reduce", 2**32 / 8, 4, 1, on)
+    assert whole > 3 * each_of_eight
+
+
 def test_a_hop_between_nodes_rules_a_pipeline():
     on = machine()
     inside = float(send_recv_s(np.float64(1e8), np.float64(2.0), np.float64(2.0), on))
