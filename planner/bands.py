@@ -2,8 +2,8 @@
 
 A class is GPU x method x scale. ``data/bands.csv`` holds, for each class, the ratio measured / predicted that
 one run in ten stays below (``low``) and one in ten exceeds (``high``). A run takes the narrowest class that
-it falls in and that rests on at least 10 runs of 3 sources; no band is narrower than 5 % to either side. A GPU
-that nobody measured takes the band of its kind, widened. ``tests/accuracy/make_bands.py`` writes the table.
+it falls in and that rests on at least 10 runs of 3 sources; no band is narrower than 5 % to either side. A
+GPU that nobody measured takes the band of its kind, widened. ``tests/accuracy/make_bands.py`` writes it.
 """
 
 from __future__ import annotations

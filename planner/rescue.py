@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from planner import units
+from planner import units, verdicts
 from planner.errors import UserError
 from planner.gpus import matching_ids
 from planner.layouts import layout_of
@@ -22,6 +22,7 @@ from planner.records import build
 from planner.types import Goal, LayoutPins, LoraSpec, Offer, TrainingSpec
 from planner.verdicts import REASONS
 
+MOST_TIMES_OVER = 20.0  # nobody who asks for $100 is helped by a choice of $5,000
 SHAPE_RULE = "shape rule of --params"
 PIN_FLAGS = {
     "--dp": "dp", "--tp": "tp", "--pp": "pp", "--cp": "cp", "--ep": "ep", "--etp": "etp",
@@ -152,12 +153,14 @@ def _tried(question: Question, flags: str, offers: Sequence[Offer], num_nodes: i
 
 
 def _limits_needed(of: Outcome) -> str:
-    """Budget and deadline that the cheapest row needs, where nothing else breaks it."""
+    """Say which budget and deadline the cheapest row needs, where nothing else breaks it."""
     costs, goal = of.judged.cost, of.question.goal
     rows = [int(r) for r in of.best if REASONS[of.judged.reason[r]] in ("budget", "deadline")]
     if not rows:
         return ""
     row = min(rows, key=lambda r: (float(costs.usd.high[r]), r))
+    if verdicts.times_over(costs.usd.high[row], costs.hours.high[row], goal) > MOST_TIMES_OVER:
+        return ""
     said = []
     if goal.budget_usd is not None and costs.usd.high[row] > float(goal.budget_usd):
         said.append(f"--budget {budget_flag(float(costs.usd.high[row]))}")

@@ -32,6 +32,7 @@ from planner.search_state import (
     Found,
     Picks,
     State,
+    simplest_of_the_fastest,
 )
 from planner.types import LayoutPins, ModelSpec, Shape, TrainingSpec
 
@@ -294,7 +295,9 @@ def _fastest(task: _Task, shapes: Sequence[Shape], todo: Index, machine_of: Inde
     step_s, tokens, share = _time(task.physics, table, columns, link)
     grade = np.where(rows.ok[row], OK, TIGHT)
     grade[share > task.most_share] = SLOW_LINK
-    best = first_of((link, grade), (step_s / tokens,))
+    group, per_token = link * 3 + grade, step_s / tokens
+    simplest = simplest_of_the_fastest(group, table, per_token, np.zeros_like(link))
+    best = np.union1d(simplest, first_of((group,), (per_token,)))
     shape, pick = pairs(link[best], link_of)[::-1]
     chosen = best[pick]
     return Picks(

@@ -7,13 +7,15 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from planner import layouts
 from planner.columns import Array
+from planner.families import FAMILIES, complexity, family_codes
 from planner.grouping import Index, first_of
 from planner.layouts import ROW
 from planner.types import TrainingSpec
 
-_EIGHT_BIT = layouts.FAMILIES.index("8-bit optimizer")
+# Repeated measurements of one setting differ by so much: a layout must gain more to be worth its complexity.
+NOISE = 1.03
+_EIGHT_BIT = FAMILIES.index("8-bit optimizer")
 OK, TIGHT, SLOW_LINK = 0, 1, 2
 NO_LAYOUT, TOO_BIG, TOO_BIG_TO_LOAD, TOO_BIG_FOR_HOST = 1, 2, 3, 4
 
@@ -65,7 +67,7 @@ class State:
         self.least = np.full(num_shapes, np.inf)
         self.nearest = np.zeros((len(ROW), num_shapes))
         self.variant = np.zeros(num_shapes, dtype=np.int64)
-        self.families = np.zeros(len(layouts.FAMILIES), dtype=np.int64)
+        self.families = np.zeros(len(FAMILIES), dtype=np.int64)
 
     def without_ok(self) -> Index:
         """Shapes for which no ok layout was found yet."""
@@ -73,8 +75,8 @@ class State:
 
     def count(self, table: Array, times: int, variant: int) -> None:
         """Count the layouts of a table by family; with 8-bit optimizer states they are one of their own."""
-        codes = layouts.family_codes(table) if variant == 0 else np.full(table.shape[1], _EIGHT_BIT)
-        self.families += times * np.bincount(codes, minlength=len(layouts.FAMILIES))
+        codes = family_codes(table) if variant == 0 else np.full(table.shape[1], _EIGHT_BIT)
+        self.families += times * np.bincount(codes, minlength=len(FAMILIES))
 
     def miss(self, shape: Index, device: Array, table: Array, why: Index, variant: int) -> None:
         """Keep the layout nearest to fitting, for shapes where it is nearer than the one known."""
@@ -92,10 +94,23 @@ class State:
     def found(self, variants: tuple[TrainingSpec, ...]) -> Found:
         """Sum up."""
         why = np.where(self.has_any, 0, self.why)
-        counts = zip(layouts.FAMILIES, self.families.tolist(), strict=True)
+        counts = zip(FAMILIES, self.families.tolist(), strict=True)
         names = {name: number for name, number in counts if number}
         misses = Misses(why, self.least, self.nearest, self.variant)
         return Found(_best(self.picks), misses, variants, sum(names.values()), names)
+
+
+def simplest_of_the_fastest(group: Index, table: Array, s_per_token: Array, preference: Index) -> Index:
+    """In each group the row that is fastest, or a simpler one that is as fast within the noise.
+
+    Rows of a lower ``preference`` go before all others.
+    """
+    kind = group * 4 + preference
+    _, of = np.unique(kind, return_inverse=True)
+    fastest = np.full(int(of.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(fastest, of, s_per_token)
+    slower = (s_per_token > NOISE * fastest[of]).astype(np.int64)
+    return first_of((group,), (preference, slower, complexity(table), s_per_token))
 
 
 def _best(parts: Sequence[Picks]) -> Picks:
@@ -104,5 +119,6 @@ def _best(parts: Sequence[Picks]) -> Picks:
     none = Picks(empty, np.empty((len(ROW), 0)), empty, empty, empty, np.empty(0), np.empty(0), np.empty(0))
     joined = [np.concatenate([getattr(p, f.name) for p in (none, *parts)], axis=-1) for f in fields(Picks)]
     every = Picks(*joined)
-    best = first_of((every.shape, every.grade), (every.preference, every.step_s / every.tokens_per_step))
+    per_token = every.step_s / every.tokens_per_step
+    best = simplest_of_the_fastest(every.shape * 3 + every.grade, every.table, per_token, every.preference)
     return Picks(*(getattr(every, f.name)[..., best] for f in fields(Picks)))

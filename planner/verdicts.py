@@ -157,11 +157,11 @@ def order_keys(judged: Judged, goal: Goal) -> tuple[Array, ...]:
     usd = np.nan_to_num(judged.cost.usd.high, nan=np.inf)
     hours = judged.cost.hours.high
     first, second = (hours, usd) if goal.sort == "time" else (usd, hours)
-    over = np.where(judged.verdict == OVER, _times_over(usd, hours, goal), 1.0)
+    over = np.where(judged.verdict == OVER, times_over(usd, hours, goal), 1.0)
     return judged.verdict.astype(np.float64), over, first, second
 
 
-def _times_over(usd: Array, hours: Array, goal: Goal) -> Array:
+def times_over(usd: Array, hours: Array, goal: Goal) -> Array:
     """High ends over their limits, the worse of the two; 1 where there is no limit."""
     over = np.ones_like(usd)
     if goal.budget_usd is not None:

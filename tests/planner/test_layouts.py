@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import UserError
+from planner.families import FAMILIES, family_codes
 from planner.gpus import gpu
 from planner.layouts import (
-    FAMILIES,
     ROW,
     BatchRule,
     expand,
-    family_codes,
     layout_columns,
     layout_of,
     layout_row,
