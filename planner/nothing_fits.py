@@ -19,7 +19,7 @@ from planner.types import Offer
 from planner.verdicts import OVER, REASONS
 
 FLAG_WIDTH = 30
-# Shares of what the limit allows in proportion: the first that works. Set-up and probe do not shrink with the work.
+# Shares of what the limit allows in proportion: the first that works. Set-up and probe do not shrink.
 SAFETY = (0.97, 0.85, 0.7, 0.5)
 PROMISING_OFFERS = 12
 
