@@ -16,7 +16,7 @@ import numpy as np
 from planner.columns import Array, LayoutColumns, MachineColumns, MemoryColumns, ModelColumns
 from planner.formats import FormatColumns
 from planner.memory_activations import BlockBytes, TokenBytes, block_bytes
-from planner.memory_device import outside_bytes
+from planner.memory_device import outside_bytes, slack_bytes
 from planner.memory_host import host_bytes, load_bytes
 from planner.memory_loss import loss_bytes
 from planner.memory_peak import Peak, fuller_peak, step_peak
@@ -37,6 +37,8 @@ class StageBytes:
     optimizer: Array
     offloaded: Array
     block: Array  # parameters of the largest block
+    allocated: Array
+    slack: Array  # of the caching allocator, where memory has no end
     peak: Peak
 
 
@@ -50,9 +52,8 @@ def estimate(
     if np.any(layout.pp > 1):
         last = _stage_bytes(model, training, formats, layout, last_stage(model, training, layout), block)
         fullest = _fuller(fullest, last)
-    peak, states = fullest.peak, fullest.weights + fullest.optimizer
-    outside = outside_bytes(training, layout, machine, states, peak)
-    allocated = states + peak.total
+    peak, allocated = fullest.peak, fullest.allocated
+    outside = outside_bytes(training, layout, machine, allocated, fullest.slack)
     reserved = allocated + outside.allocator_slack
     return MemoryColumns(
         parameters=fullest.weights,
@@ -85,18 +86,23 @@ def _stage_bytes(
     states = state_bytes(training, formats, layout, params)
     kept = kept_activations(model, training, formats, layout, stage, block)
     loss = loss_bytes(model, training, formats, layout, tokens_per_rank(training, layout))
+    peak = step_peak(model, training, formats, layout, stage, params, states, kept, loss)
+    allocated = states.weights + states.optimizer + peak.total
     return StageBytes(
         weights=states.weights,
         optimizer=states.optimizer,
         offloaded=states.offloaded + kept.offloaded,
         block=params.block,
-        peak=step_peak(model, training, formats, layout, stage, params, states, kept, loss),
+        allocated=allocated,
+        slack=slack_bytes(training, layout, allocated, peak),
+        peak=peak,
     )
 
 
 def _fuller(a: StageBytes, b: StageBytes) -> StageBytes:
-    """Row by row the stage that needs more."""
-    more = b.weights + b.optimizer + b.peak.total > a.weights + a.optimizer + a.peak.total
+    """Row by row the stage that needs more; reserved is that of the stage that reserves more."""
+    more = b.allocated > a.allocated
+    allocated = np.maximum(a.allocated, b.allocated)
 
     def pick(x: Array, y: Array) -> Array:
         picked: Array = np.where(more, y, x)
@@ -107,6 +113,8 @@ def _fuller(a: StageBytes, b: StageBytes) -> StageBytes:
         optimizer=pick(a.optimizer, b.optimizer),
         offloaded=pick(a.offloaded, b.offloaded),
         block=pick(a.block, b.block),
+        allocated=allocated,
+        slack=np.maximum(a.allocated + a.slack, b.allocated + b.slack) - allocated,
         peak=fuller_peak(more, a.peak, b.peak),
     )
 

@@ -45,20 +45,22 @@ class Outside:
 
 
 def outside_bytes(
-    training: TrainingColumns, layout: LayoutColumns, machine: MachineColumns, states: Array, peak: Peak
+    training: TrainingColumns,
+    layout: LayoutColumns,
+    machine: MachineColumns,
+    allocated: Array,
+    slack: Array,
 ) -> Outside:
     """Slack, context and communicators. A nearly full card flushes cached blocks: slack ends where
     memory does.
     """
     axes = (layout.dp * layout.cp > 1, layout.tp > 1, layout.pp > 1, layout.cp > 1, layout.ep > 1)
     communication = COMMUNICATOR_BYTES * sum(axis.astype(np.float64) for axis in map(np.asarray, axes))
-    allocated = states + peak.total
     room = machine.usable_memory_bytes - allocated - communication - training.context_bytes
-    slack = np.minimum(slack_bytes(training, layout, allocated, peak), np.maximum(room, 0.0))
     return Outside(
         communication=np.asarray(communication),
         context=training.context_bytes,
-        allocator_slack=slack,
+        allocator_slack=np.minimum(slack, np.maximum(room, 0.0)),
     )
 
 

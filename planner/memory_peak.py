@@ -55,12 +55,15 @@ class GradientBytes:
     """Gradients that lie in memory: while forward runs, when backward begins, and when it ends."""
 
     early: Array
+    at_loss: Array
     first: Array
     late: Array
+    second: Array  # the embedding's own gradient where the table is tied, before it is added
     block: Array  # those of one block, where they are not there from the start
 
 
 def gradient_bytes(
+    model: ModelColumns,
     training: TrainingColumns,
     formats: FormatColumns,
     layout: LayoutColumns,
@@ -81,7 +84,10 @@ def gradient_bytes(
     appears = (1 - persists) * ~sharded * formats.gradient
     early = gradients * persists + beside
     head = appears * params.head + sharded * params.head * formats.compute
-    return GradientBytes(early, early + head, gradients + beside, appears * params.block_trainable)
+    late = gradients + beside
+    tied = model.tied * (layout.pp == 1) * ~sharded * formats.gradient * params.head
+    at_loss = early + training.loss.in_pieces * head
+    return GradientBytes(early, at_loss, early + head, late, tied, appears * params.block_trainable)
 
 
 def _weight_casts(
@@ -117,20 +123,25 @@ def step_peak(
 ) -> Peak:
     """Find the largest instant of a step on this stage."""
     gathered = gathered_bytes(training, formats, layout, params)
-    gradients = gradient_bytes(training, formats, layout, params, states.gradients)
+    gradients = gradient_bytes(model, training, formats, layout, params, states.gradients)
     block_casts, head_casts = _weight_casts(model, formats, layout, stage, params)
     saved_casts = kept.whole_share * block_casts
     live = np.maximum(kept.live, _norm_backward(model, training, layout))
-    last = np.maximum(kept.embedding, kept.live - gradients.block)
+    last = np.maximum(kept.embedding + gradients.second, kept.live - gradients.block)
     to_loss = kept.saved + kept.head + head_casts
     backward = gathered.backward + gathered.always + formats.compute * params.largest_linear
     logits = loss.backward * stage.head
     zero, always, forward = np.asarray(0.0), gathered.always, gathered.forward + gathered.always
     instants = (
         Instant(FORWARD, gradients.early, zero, to_loss + block_casts, loss.forward * stage.head, forward),
-        Instant(LOSS, gradients.early, zero, to_loss + saved_casts, logits, forward),
+        Instant(LOSS, gradients.at_loss, zero, to_loss + saved_casts, logits, forward),
         Instant(
-            BACKWARD, gradients.first, zero, kept.saved + kept.late + saved_casts + live, loss.kept * stage.head, backward
+            BACKWARD,
+            gradients.first,
+            zero,
+            kept.saved + kept.late + saved_casts + live,
+            loss.kept * stage.head,
+            backward,
         ),
         Instant(BACKWARD, gradients.late, zero, last, zero, gathered.end + always),
         Instant(OPTIMIZER, gradients.late, states.step_temporary, zero, zero, always),

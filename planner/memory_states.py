@@ -41,7 +41,7 @@ class StageParams:
     block: Array  # all parameters of the largest block, trainable or not, local experts among them
     block_trainable: Array
     largest_linear: Array  # widest frozen matrix, for the buffer it is dequantised into
-    head: Array  # trainable parameters of the output projection
+    head: Array  # trainable parameters of the output projection, its own or tied
     cast_frozen: Array  # frozen linears that autocast casts
     root_all: Array  # embedding, head and final norm, trainable or not
     head_all: Array  # of it, what the loss needs
@@ -137,7 +137,7 @@ def stage_params(
             block=block,
             block_trainable=block,
             largest_linear=zero,
-            head=head,
+            head=stage.head * table / t,
             cast_frozen=zero,
             root_all=root,
             head_all=head_all,
@@ -158,7 +158,7 @@ def stage_params(
         block=block,
         block_trainable=full * block + on_block,
         largest_linear=adapters.quantised * _widest_matrix(model) / t,
-        head=root_train * head,
+        head=root_train * stage.head * table / t,
         cast_frozen=adapters.lora * (linear + nm * expert),
         root_all=root,
         head_all=head_all,

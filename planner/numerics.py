@@ -60,7 +60,9 @@ class ShardingColumns:
     bucket_params: Array
     live_params: Array
     gathered_blocks: Array
-    root_gathered: Array  # what stays gathered from forward to backward: 0 nothing, 1 the head, 2 embedding too
+    root_gathered: (
+        Array  # what stays gathered from forward to backward: 0 nothing, 1 the head, 2 embedding too
+    )
     reduce_bytes: Array
     unsharded_gradients: Array  # 1 = gradients stay whole while accumulating, 2 = always
     wraps_frozen: Array
@@ -100,6 +102,7 @@ class LossColumns:
     kept: Array  # logits that live on while the blocks run backward
     parallel: Array  # added at the backward peak where the vocabulary is split over tensor-parallel ranks
     linear: Array  # 1 = logits never exist whole
+    in_pieces: Array  # 1 = the head's gradient grows while the loss runs
     vocab_parallel: Array
 
 
@@ -266,7 +269,7 @@ def _loss(training: TrainingSpec, profile: MemoryProfile) -> LossColumns:
     backward = {
         "plain": plain + kept,
         "compiled": profile.loss_compiled_bytes,
-        "chunked": (0 if profile.chunks_head else 2 * compute) + plain / profile.loss_chunks,
+        "chunked": _chunked_bytes(training, profile, compute, plain),
         "fused": profile.loss_fused_bytes,
         "fused-linear": 0.0,
     }[loss]
@@ -277,5 +280,20 @@ def _loss(training: TrainingSpec, profile: MemoryProfile) -> LossColumns:
         kept=scalar(kept if loss in ("plain", "fused") else 0.0),
         parallel=scalar(max(profile.loss_parallel_bytes - plain, 0.0) if loss == "plain" else 0.0),
         linear=scalar(loss == "fused-linear"),
+        in_pieces=scalar(loss in ("chunked", "fused-linear")),
         vocab_parallel=scalar(profile.vocab_parallel),
     )
+
+
+def _chunked_bytes(training: TrainingSpec, profile: MemoryProfile, compute: float, plain: float) -> float:
+    """Bytes per logit where the loss runs piece by piece.
+
+    Logits stay whole unless the head runs in pieces too. Eager code keeps every piece's
+    log-probabilities; compiled code recomputes them (pytorch/torchtune
+    modules/loss/ce_chunked_output_loss.py).
+    """
+    if profile.chunks_head:
+        return plain / profile.loss_chunks
+    if training.compile:
+        return compute + profile.loss_compiled_bytes / profile.loss_chunks
+    return compute + (4.0 if profile.loss_upcast else compute) + plain / profile.loss_chunks / 2
