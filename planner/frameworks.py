@@ -63,6 +63,7 @@ class MemoryProfile(Record):
     loss_upcast: bool
     loss_plain_bytes: float
     loss_parallel_bytes: float
+    loss_by_model: bool
     loss_compiled_bytes: float
     loss_fused_bytes: float
     logits_kept: bool

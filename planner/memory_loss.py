@@ -36,11 +36,12 @@ def loss_bytes(
     loss = training.loss
     vocab = np.where(loss.vocab_parallel == 1, model.vocab / layout.tp, model.vocab)
     split = (layout.tp > 1) * loss.vocab_parallel
+    extra = loss.layer_norm * (1 - model.norm_is_rms)
     logits = tokens * vocab * model.has_head
     fused = loss.linear * tokens * model.hidden * (FUSED_LINEAR_BYTES + formats.compute)
     head_adapter = training.adapter.head * formats.compute * logits
     return LossBytes(
-        forward=logits * loss.forward + fused + head_adapter,
-        backward=logits * (loss.backward + split * loss.parallel) + fused + head_adapter,
+        forward=logits * (loss.forward + extra) + fused + head_adapter,
+        backward=logits * (loss.backward + extra + split * loss.parallel) + fused + head_adapter,
         kept=logits * loss.kept,
     )

@@ -100,6 +100,7 @@ class LossColumns:
     backward: Array  # at the peak of the loss' backward pass
     forward: Array
     kept: Array  # logits that live on while the blocks run backward
+    layer_norm: Array  # added where the model has layer norms: GPT-type code does not upcast its logits
     parallel: Array  # added at the backward peak where the vocabulary is split over tensor-parallel ranks
     linear: Array  # 1 = logits never exist whole
     in_pieces: Array  # 1 = the head's gradient grows while the loss runs
@@ -278,11 +279,23 @@ def _loss(training: TrainingSpec, profile: MemoryProfile) -> LossColumns:
         backward=scalar(backward),
         forward=scalar(forward),
         kept=scalar(kept if loss in ("plain", "fused") else 0.0),
+        layer_norm=scalar(_layer_norm_bytes(training, profile) if loss in ("plain", "fused") else 0.0),
         parallel=scalar(max(profile.loss_parallel_bytes - plain, 0.0) if loss == "plain" else 0.0),
         linear=scalar(loss == "fused-linear"),
         in_pieces=scalar(loss in ("chunked", "fused-linear")),
         vocab_parallel=scalar(profile.vocab_parallel),
     )
+
+
+def _layer_norm_bytes(training: TrainingSpec, profile: MemoryProfile) -> float:
+    """What GPT-type models (layer norms) add: Hugging Face's do not upcast logits as Llama-type ones do.
+
+    All in bf16 that saves copies; under autocast the loss and accelerate's fp32 outputs make their own
+    (slopes of foundation-model-stack/fms-acceleration scripts/benchmarks/refs/*.csv over batch).
+    """
+    if not profile.loss_by_model or training.precision in ("fp32", "tf32"):
+        return 0.0
+    return -4.0 if training.precision == "bf16-pure" else 6.0
 
 
 def _chunked_bytes(training: TrainingSpec, profile: MemoryProfile, compute: float, plain: float) -> float:
