@@ -55,7 +55,7 @@ def model(spec: ModelSpec) -> str:
 
 def training(spec: TrainingSpec, params: int) -> str:
     """Describe what is asked of a training, defaults included."""
-    parts = [f"{units.count(spec.num_tokens)} tokens"]
+    parts = [f"{units.count(spec.num_tokens)} tokens" if spec.num_tokens else "tokens not given"]
     if spec.num_tokens is not None and spec.method == "pretrain":
         parts[0] += f" ({spec.num_tokens / params:.3g} per parameter)"
     parts.append(f"sequence {spec.seq_len}")

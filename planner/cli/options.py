@@ -73,6 +73,29 @@ Framework = Annotated[
 Loss = Annotated[
     Text, typer.Option("--loss", metavar="NAME", help="plain, compiled, chunked, fused or fused-linear.")
 ]
+Attention = Annotated[Text, typer.Option("--attention", metavar="NAME", help="flash, sdpa or eager.")]
+Compile = Annotated[
+    bool | None, typer.Option("--compile/--no-compile", help="Whether torch.compile is used.")
+]
+Numerics = Annotated[
+    Text,
+    typer.Option(
+        "--numerics",
+        metavar="NAME",
+        help="fp32, fp32-weights-amp, fsdp-mixed, 16bit-weights-fp32-master or bf16-all; by framework.",
+    ),
+]
+OptimizerImpl = Annotated[
+    Text,
+    typer.Option(
+        "--optimizer-impl",
+        metavar="NAME",
+        help="fused, foreach, for-loop, in-backward or paged; by framework.",
+    ),
+]
+FrozenLayers = Annotated[
+    Text, typer.Option("--frozen-layers", metavar="N", help="Layers that are not trained, from the first on.")
+]
 LoraRank = Annotated[Text, typer.Option("--lora-rank", metavar="16", help="Rank of the adapters.")]
 LoraTargets = Annotated[
     Text,
@@ -131,6 +154,9 @@ Stage = Annotated[
 Headroom = Annotated[
     Text,
     typer.Option("--headroom", metavar="0.2", help="Share of GPU memory that an 'ok' choice leaves free."),
+]
+NoCheckpoints = Annotated[
+    bool, typer.Option("--no-checkpoints", help="The run writes none: production then takes no spot.")
 ]
 SlowLink = Annotated[bool, typer.Option("--allow-slow-link", help="Also layouts that wait for a slow link.")]
 

@@ -8,9 +8,11 @@ from typing import Any, get_args
 
 from planner import types, units
 from planner.cli.models import SpecFile, read_model, read_spec
+from planner.defaults import TOKENS_PER_PARAMETER
 from planner.errors import UserError, did_you_mean
 from planner.frameworks import match_id, profile_ids
 from planner.gpus import matching_ids
+from planner.model_count import count_params
 from planner.records import build
 from planner.runs import RunRequest
 from planner.types import Goal, LayoutPins, LoraSpec, ModelSpec, TrainingSpec
@@ -65,6 +67,7 @@ def goal(options: Options) -> Goal:
         stage=choice(options["stage"], ("experiment", "production"), "--stage") or "experiment",  # type: ignore[arg-type]
         sort=choice(options["sort"], ("cost", "time"), "--sort") or "cost",  # type: ignore[arg-type]
         allow_slow_link=options["allow_slow_link"],
+        checkpoints=not options["no_checkpoints"],
     )
 
 
@@ -105,6 +108,13 @@ def _training(options: Options, model: ModelSpec, file: SpecFile) -> tuple[Train
         "precision": choice(options["precision"], get_args(types.Precision), "--precision"),
         "optimizer": choice(options["optimizer"], get_args(types.Optimizer), "--optimizer"),
         "loss": choice(options["loss"], get_args(types.Loss), "--loss"),
+        "attention": choice(options["attention"], get_args(types.Attention), "--attention"),
+        "compile": options["compile"],
+        "numerics": choice(options["numerics"], get_args(types.Numerics), "--numerics"),
+        "optimizer_impl": choice(
+            options["optimizer_impl"], get_args(types.OptimizerImpl), "--optimizer-impl"
+        ),
+        "frozen_layers": _int(options, "frozen_layers", high=model.num_layers),
         "framework": _framework(options["framework"]),
         "seq_len": _int(options, "seq_len", high=100_000_000),
         "num_tokens": _count(options, "tokens", high=1e16),
@@ -213,18 +223,29 @@ def run_request(options: Options, asked: Request) -> RunRequest:
             f"{num_gpus} GPUs are not a whole number of machines of {per_node}",
             f"--gpus {max(1, num_gpus // per_node) * per_node}",
         )
+    training, assumed = _with_tokens(asked)
     return RunRequest(
         id="run",
         model=asked.model,
-        training=asked.training,
+        training=training,
         layout=None,
         pins=pins,
         gpu=options["gpu"],
         num_gpus=num_gpus,
         gpus_per_node=per_node,
         interconnect=options["interconnect"],
-        assumed=asked.defaults,
+        assumed=assumed,
     )
+
+
+def _with_tokens(asked: Request) -> tuple[TrainingSpec, tuple[str, ...]]:
+    """Take the usual number of tokens for pretraining where none is given."""
+    training = asked.training
+    if training.num_tokens is not None or training.method != "pretrain":
+        return training, asked.defaults
+    tokens = TOKENS_PER_PARAMETER * count_params(asked.model).total
+    said = f"tokens: {TOKENS_PER_PARAMETER} per parameter"
+    return training.model_copy(update={"num_tokens": float(tokens)}), (*asked.defaults, said)
 
 
 # ------------------------------------------------------------------------------------- small parts

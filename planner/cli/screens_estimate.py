@@ -135,7 +135,7 @@ def _from(name: str, size: float, run: Run) -> str:
 def _shards(name: str, run: Run) -> str:
     stage_needed = {"parameters": 3, "gradients": 2, "optimizer": 1}[name]
     layout = run.layout
-    ways = [f"{n} {d}" for n, d in (("tp", layout.tp), ("pp", layout.pp)) if d > 1]
+    ways = [f"{n} {d}" for n, d in (("tp", layout.tp), ("pp", layout.pp), ("ep", layout.ep)) if d > 1]
     if layout.zero_stage >= stage_needed and layout.dp * layout.cp > 1:
         ways.append(f"in {layout.shard_group or layout.dp * layout.cp} shards")
     return f" ({', '.join(ways)})" if ways else ""

@@ -181,7 +181,7 @@ def test_other_commands_refuse_bad_arguments(arguments: str, capsys: pytest.Capt
         ("no type", '{"hidden_size": 4096}'),
         ("encoder-decoder", '{"model_type": "t5", "is_encoder_decoder": true}'),
         ("vision", '{"model_type": "vit"}'),
-        ("missing size", '{"model_type": "llama"}'),
+        ("words for a size", '{"model_type": "llama", "hidden_size": "big"}'),
         (
             "negative",
             '{"model_type": "llama", "hidden_size": -4096, "num_hidden_layers": 2, "num_attention_heads": 2}',
