@@ -18,19 +18,17 @@ from planner.numerics import TrainingColumns
 
 GIB = 2.0**30
 
-# Native allocator (blocks of fixed size): share of activations, logits, gathered weights, sharded
-# gradients and scratch
-NATIVE_WORKING = 0.12
-NATIVE_LOSS = 0.30
-NATIVE_COLLECTIVE = 1.0
-NATIVE_CHURN = 0.3
-NATIVE_BASE = 0.08  # of everything, up to NATIVE_MOST_BASE_BYTES
+# Native allocator (blocks of fixed size): share of activations, logits, gathered weights, everything
+NATIVE_WORKING = 0.08
+NATIVE_LOSS = 0.45
+NATIVE_COLLECTIVE = 0.6
+NATIVE_BASE = 0.06
 NATIVE_MOST_BASE_BYTES = 3.0 * GIB
-# Expandable segments: only streams of their own and odd sizes cost
+# Expandable segments: streams of their own, and gradients and scratch that are not there at the peak
 EXPANDABLE_WORKING = 0.02
-EXPANDABLE_LOSS = 0.05
-EXPANDABLE_COLLECTIVE = 1.3
-EXPANDABLE_CHURN = 0.6
+EXPANDABLE_LOSS = 0.02
+EXPANDABLE_COLLECTIVE = 1.1
+EXPANDABLE_CHURN = 0.9
 # NCCL buffers and channels of one communicator (NVIDIA/nccl issues 964: 544 MB for two ranks of 4 x A100)
 COMMUNICATOR_BYTES = 0.4 * GIB
 
@@ -71,7 +69,6 @@ def slack_bytes(training: TrainingColumns, layout: LayoutColumns, allocated: Arr
     native = (
         training.fragmentation * working
         + NATIVE_COLLECTIVE * peak.collective
-        + NATIVE_CHURN * churn
         + np.minimum(NATIVE_BASE * allocated, NATIVE_MOST_BASE_BYTES)
     )
     expandable = (

@@ -129,9 +129,10 @@ def step_peak(
     live = np.maximum(kept.live, _norm_backward(model, training, layout))
     last = np.maximum(kept.embedding + gradients.second, kept.live - gradients.block)
     to_loss = kept.saved + kept.head + head_casts
-    backward = gathered.backward + gathered.always + formats.compute * params.largest_linear
+    during = gathered.always + gathered.held
+    backward = gathered.backward + during + formats.compute * params.largest_linear
     logits = loss.backward * stage.head
-    zero, always, forward = np.asarray(0.0), gathered.always, gathered.forward + gathered.always
+    zero, always, forward = np.asarray(0.0), gathered.always, gathered.forward + during
     instants = (
         Instant(FORWARD, gradients.early, zero, to_loss + block_casts, loss.forward * stage.head, forward),
         Instant(LOSS, gradients.at_loss, zero, to_loss + saved_casts, logits, forward),

@@ -87,6 +87,7 @@ class Gathered:
     forward: Array
     backward: Array
     end: Array
+    held: Array  # whole gradients of earlier micro-batches, until the last backward pass shards them
     always: Array
 
 
@@ -134,7 +135,8 @@ def gathered_bytes(
         end=loose
         * (formats.compute + sharding.reduce_bytes - formats.gradient / layout.shard_group)
         * params.root,
-        always=stays + accumulates + fixed + window + sharded * (1 - fsdp) * live,
+        held=accumulates,
+        always=stays + fixed + window + sharded * (1 - fsdp) * live,
     )
 
 
