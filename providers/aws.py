@@ -261,7 +261,7 @@ def _read_spot(found: Collector, facts: _Facts, region: str, row: Json) -> Itera
 def _latest(answer: Json) -> Iterable[Json]:
     """The last row of each type and zone: the history also holds the price before."""
     last: dict[tuple[str, str], Json] = {}
-    for row in _list(answer, "SpotPriceHistory"):
+    for row in _objects(answer, "SpotPriceHistory"):
         place = (
             str(row.get("InstanceType")),
             str(row.get("AvailabilityZoneId") or row.get("AvailabilityZone")),

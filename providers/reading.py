@@ -98,8 +98,9 @@ def node_price(value: object, *, gpus: int = 1) -> Price:
     read = number(value)
     if read is None:
         return Price(None, f"price {str(value)[:20]!r} is not a number")
-    doubt = unbelievable(read * gpus)
-    return Price(None, doubt) if doubt else Price((read * gpus).normalize() + 0)
+    price = (read * gpus).normalize() + 0  # no trailing zeros, no exponent
+    doubt = unbelievable(price)
+    return Price(None, doubt) if doubt else Price(price)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,11 @@ def live_offer(
     )
 
 
+def has_memory(gpu: str, memory_gb: Decimal) -> bool:
+    """Whether a stated memory is that of the GPU in our table, within 15 %."""
+    return abs(float(memory_gb) / gpu_of(gpu).marketing_memory_gb - 1) <= MEMORY_TOLERANCE
+
+
 @dataclass(slots=True)
 class Collector:
     """What a ``parse`` gathers row by row: offers, GPU strings, rows that could not be read."""
@@ -246,11 +252,9 @@ class Collector:
         name with more and with less memory exist.
         """
         found = next((g for n in names if (g := gpu_id(self.provider, n)) is not None), None)
-        if found is not None and memory_gb is not None:
-            ratio = float(memory_gb) / gpu_of(found).marketing_memory_gb
-            if not 1 - MEMORY_TOLERANCE <= ratio <= 1 + MEMORY_TOLERANCE:
-                self.names.append(f"{names[-1]} ({memory_gb:.0f} GB)")
-                return None
+        if found is not None and memory_gb is not None and not has_memory(found, memory_gb):
+            self.names.append(f"{names[-1]} ({memory_gb:.0f} GB)")
+            return None
         if found is None:
             self.names.append(names[-1])
         return found
@@ -258,7 +262,8 @@ class Collector:
     def parsed(self) -> Parsed:
         """Everything, sorted, one offer a key. Raises ``AnswerError`` where not one offer could be read."""
         if not self.offers:
-            why = f"{self.num_unread} rows unread, first: {self.first_unread}" if self.num_unread else "empty"
+            unread = f"{self.num_unread} rows not read, first: {self.first_unread}"
+            why = unread if self.num_unread else "; ".join(self.notes) or "empty"
             raise AnswerError(f"no GPU offer in the answer ({why})")
         notes = [*self.notes]
         if self.num_unread:

@@ -2,9 +2,9 @@
 
 Documented form (docs.vast.ai, search offers): ``offers[{id, gpu_name, num_gpus, gpu_ram (MB of one GPU),
 cpu_cores_effective, cpu_ram (MB), disk_space, dph_base, min_bid, storage_cost, geolocation, verification,
-reliability2, bw_nvlink, pcie_bw}]``. The documents show ``offers`` as one object, clients get a list: both are
-read. Prices are of the machine, disk apart. An offer lives for minutes, so what is kept is the
-cheapest verified machine of a GPU, count and country; A100 of 40 and of 80 GB share a name, memory tells.
+reliability2, bw_nvlink, pcie_bw}]``. The documents show ``offers`` as one object, clients get a list: both
+work. Prices are of the machine, disk apart. An offer lives for minutes, so what is kept is the cheapest
+verified machine of a GPU, count and country; A100 of 40 and of 80 GB share a name, memory tells.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from decimal import Decimal
 from planner.types import Offer
 from providers import http, reading
 from providers.base import AnswerError, Parsed, Unavailable
+from providers.names import gpu_id
 from providers.reading import Collector, Json, Node, UnreadError
 
 KEY = "VAST_API_KEY"
@@ -81,7 +82,8 @@ def _offers(found: Collector, entry: object, seen: datetime) -> Iterator[Offer]:
     name, n = reading.text(entry, "gpu_name"), reading.whole(entry, "num_gpus")
     if n < 1:
         raise UnreadError("an offer without GPUs")
-    gpu = _gpu(found, name, entry)
+    full_name, memory_gb = _full_name(name, entry)
+    gpu = found.gpu(full_name, memory_gb=memory_gb)
     if gpu is None:
         return
     node = _node(gpu, n, entry)
@@ -91,7 +93,7 @@ def _offers(found: Collector, entry: object, seen: datetime) -> Iterator[Offer]:
     for market, price in prices:
         yield reading.live_offer(
             found.provider,
-            f"{n}x-{name.replace(' ', '_')}",
+            f"{n}x-{full_name.replace(' ', '_')}",
             node,
             reading.node_price(price),
             region=_country(entry),
@@ -103,11 +105,14 @@ def _offers(found: Collector, entry: object, seen: datetime) -> Iterator[Offer]:
         )
 
 
-def _gpu(found: Collector, name: str, entry: Json) -> str | None:
-    """GPU id, by the name with the memory of one GPU, then by the name."""
+def _full_name(name: str, entry: Json) -> tuple[str, Decimal]:
+    """Name of a GPU, with its memory where the name alone fits several or another; and the memory in GB."""
     memory_gb = Decimal(reading.whole(entry, "gpu_ram")) / 1024
     nearest = min(_SIZES_GB, key=lambda size: abs(size - memory_gb))
-    return found.gpu(f"{name} {nearest}GB", name, memory_gb=memory_gb)
+    known = gpu_id("vast", name)
+    if known is not None and reading.has_memory(known, memory_gb):
+        return name, memory_gb
+    return f"{name} {nearest}GB", memory_gb
 
 
 def _country(entry: Json) -> str:
