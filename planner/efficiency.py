@@ -11,7 +11,7 @@ what makes small and thin shapes slow (a smooth roofline). The constants stand i
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -65,6 +65,7 @@ class AttentionCurves:
     wide_exponent: Array
 
 
+@lru_cache(maxsize=64)
 def family(architecture: str) -> str:
     """Architecture without variants: ``"Blackwell Ultra+Grace"`` -> ``"Blackwell"``, ``"CDNA3"`` ->
     ``"CDNA"``.
@@ -103,8 +104,8 @@ def gemm_s(
 def gemm_curves() -> GemmCurves:
     """Curves of all GPUs; see the module."""
     measured = {(r["gpu"], r["precision"]): r for r in _rows("efficiency_gemm.csv")}
-    share = _shares(measured)
-    table = [[_gemm_point(gpu, p, measured, share) for p in PRECISIONS] for gpu in gpus()]
+    share = {p: _medians(shares) for p, shares in _shares(measured).items()}
+    table = [[_gemm_point(gpu, p, measured, share[p]) for p in PRECISIONS] for gpu in gpus()]
     rate, operand, latency = (np.array([[point[i] for point in row] for row in table]) for i in range(3))
     return GemmCurves(rate, operand, latency, tuple(tuple(point[3] for point in row) for row in table))
 
@@ -130,11 +131,11 @@ def attention_curves() -> AttentionCurves:
 def bandwidth_bytes_per_s() -> Array:
     """Memory bandwidth that streaming kernels reach, by row of gpus.csv. Shape (GPUs,)."""
     measured = {r["gpu"]: float(r["achieved_gb_per_s"]) * 1e9 for r in _rows("efficiency_bandwidth.csv")}
-    shares = {g.id: measured[g.id] / g.memory_bandwidth_bytes_per_s for g in gpus() if g.id in measured}
+    known = {g.id: measured[g.id] / g.memory_bandwidth_bytes_per_s for g in gpus() if g.id in measured}
+    shares = _medians(known)
     return np.array(
         [
-            measured.get(g.id)
-            or g.memory_bandwidth_bytes_per_s * _nearest_share(g, shares, _UNKNOWN_BANDWIDTH_SHARE)
+            measured.get(g.id) or g.memory_bandwidth_bytes_per_s * shares.of(g, _UNKNOWN_BANDWIDTH_SHARE)
             for g in gpus()
         ]
     )
@@ -165,26 +166,37 @@ def _shares(measured: dict[tuple[str, str], dict[str, str]]) -> dict[str, dict[s
     return found
 
 
-def _nearest_share(gpu: Gpu, shares: dict[str, float], otherwise: float) -> float:
-    """Median share of the GPUs of the same architecture and class, else of the architecture, else
-    ``otherwise``.
-    """
-    alike: Iterable[Callable[[Gpu], bool]] = (
-        lambda g: family(g.architecture) == family(gpu.architecture) and g.gpu_class == gpu.gpu_class,
-        lambda g: family(g.architecture) == family(gpu.architecture),
+@dataclass(frozen=True, slots=True)
+class _Medians:
+    """Median share of peak of measured GPUs, by (architecture, class) and by architecture alone."""
+
+    by_class: dict[tuple[str, str], float]
+    by_architecture: dict[str, float]
+
+    def of(self, gpu: Gpu, otherwise: float) -> float:
+        """Share to expect of ``gpu``: of its architecture and class, else of its architecture."""
+        name = family(gpu.architecture)
+        return self.by_class.get((name, gpu.gpu_class), self.by_architecture.get(name, otherwise))
+
+
+def _medians(shares: dict[str, float]) -> _Medians:
+    """Medians over GPUs of which the share is known, by id."""
+    by_class, by_architecture = defaultdict(list), defaultdict(list)
+    for gpu in gpus():
+        if gpu.id in shares:
+            by_class[family(gpu.architecture), gpu.gpu_class].append(shares[gpu.id])
+            by_architecture[family(gpu.architecture)].append(shares[gpu.id])
+    return _Medians(
+        {key: median(values) for key, values in by_class.items()},
+        {key: median(values) for key, values in by_architecture.items()},
     )
-    for is_alike in alike:
-        values = [shares[g.id] for g in gpus() if g.id in shares and is_alike(g)]
-        if values:
-            return median(values)
-    return otherwise
 
 
 def _gemm_point(
     gpu: Gpu,
     precision: str,
     measured: dict[tuple[str, str], dict[str, str]],
-    shares: dict[str, dict[str, float]],
+    shares: _Medians,
 ) -> tuple[float, float, float, Basis]:
     """(rate, operand bandwidth, latency, basis) of one GPU in one precision."""
     twin = {"fp16": "bf16", "bf16": "fp16"}.get(precision, precision)
@@ -199,7 +211,7 @@ def _gemm_point(
         )
     # a precision without matrix units runs on the fp32 ones
     peak = peak_flops_per_s(gpu, precision) or gpu.fp32_flops_per_s
-    rate = peak * _nearest_share(gpu, shares[precision], _UNKNOWN_SHARE)
+    rate = peak * shares.of(gpu, _UNKNOWN_SHARE)
     return rate, gpu.memory_bandwidth_bytes_per_s * _OPERAND_BANDWIDTH_RATIO, _LATENCY_S, "assumed"
 
 
