@@ -267,14 +267,15 @@ def ends_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutCo
         rates.half_operand_bytes_per_s,
         rates.half_latency_s,
     )
+    adapters = _head_adapter_s(model, execution, rates, tokens, split)
     loss = tokens * vocab * execution.loss_bytes / rates.bandwidth_bytes_per_s
     embedding = 6 * tokens * model.hidden * execution.activation_bytes / 2 / rates.bandwidth_bytes_per_s
     trained = 1 - execution.frozen_base
     zero = np.zeros(())
     return Work(
-        matmul_forward_s=head,
-        matmul_input_gradient_s=head,
-        matmul_weight_gradient_s=head * trained,
+        matmul_forward_s=head + adapters,
+        matmul_input_gradient_s=head + adapters,
+        matmul_weight_gradient_s=head * trained + adapters,
         attention_forward_s=zero,
         attention_backward_s=zero,
         memory_forward_s=0.4 * loss + embedding,
@@ -282,3 +283,20 @@ def ends_work(model: ModelColumns, execution: ExecutionColumns, layout: LayoutCo
         forward_launches=np.asarray(12.0),
         backward_launches=np.asarray(15.0),
     )
+
+
+def _head_adapter_s(
+    model: ModelColumns, execution: ExecutionColumns, rates: Rates, tokens: Array, split: Array
+) -> Array:
+    """Seconds of one pass over an adapter of the output head."""
+    rank = execution.adapters.rank * execution.adapters.head
+    widths = (model.hidden + model.vocab) / split
+    seconds = gemm_s(
+        2 * tokens * rank * widths,
+        execution.activation_bytes * tokens * widths,
+        np.asarray(2.0),
+        rates.half_flops_per_s,
+        rates.half_operand_bytes_per_s,
+        rates.half_latency_s,
+    )
+    return seconds * (rank > 0)

@@ -45,6 +45,7 @@ def parameters_of(model: ModelColumns, execution: ExecutionColumns, layout: Layo
     trained = (1 - execution.frozen_base) * trained_layers
     inputs, outputs = adapter_widths(model, execution)
     adapters = execution.adapters.rank * (inputs + outputs) * model.num_layers
+    head = execution.adapters.rank * execution.adapters.head * (model.hidden + model.vocab)
     dense = blocks / (layout.tp * layout.pp)
     expert = experts / (layout.ep * layout.etp * layout.pp)
     ends = root / layout.tp * np.where(layout.pp > 1, 0.5, 1.0)
@@ -54,7 +55,7 @@ def parameters_of(model: ModelColumns, execution: ExecutionColumns, layout: Layo
         ends=ends,
         trained_dense=dense * trained + adapters / (layout.tp * layout.pp),
         trained_experts=expert * trained,
-        trained_ends=ends * (1 - execution.frozen_base),
+        trained_ends=ends * (1 - execution.frozen_base) + head / layout.tp,
     )
 
 

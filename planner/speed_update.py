@@ -34,7 +34,7 @@ def last_share(model: ModelColumns, layout: LayoutColumns, parameters: Parameter
     """Share of the traffic that has nothing left to hide behind: one block and the embedding's gradient."""
     trained = parameters.trained_dense + parameters.trained_experts + parameters.trained_ends
     inputs = parameters.trained_ends * model.params_embedding / (model.params_embedding + model.params_head)
-    return np.minimum(layout.pp / model.num_layers + inputs / trained, 1)
+    return np.minimum(layout.pp / model.num_layers + inputs / np.maximum(trained, 1), 1)
 
 
 def data_visible_s(

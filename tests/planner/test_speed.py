@@ -235,6 +235,15 @@ def test_qlora_is_slower_than_lora_by_the_time_to_unpack():
     assert qlora.memory_bound > lora.memory_bound
 
 
+def test_an_adapter_on_the_head_takes_time_and_is_enough_to_train():
+    attention, with_head, head = (
+        speed(layout=Layout(dp=2), method="lora", lora=LoraSpec(targets=targets))
+        for targets in ("q,v", "q,v,head", "head")
+    )
+    assert with_head.matmul > attention.matmul
+    assert np.isfinite(head.step_s)
+
+
 def test_frozen_layers_take_less_time():
     assert speed(frozen_layers=16).step_s < speed().step_s
 
