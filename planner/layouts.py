@@ -29,6 +29,7 @@ Scope = Literal["data-parallel", "model-parallel", "offload"]
 # Above so many tokens a larger micro-batch speeds nothing up; narrow models need more to fill a GPU.
 TOKENS_PER_MICRO_BATCH = 32_768
 FULL_WIDTH = 2_048
+MOST_TENSOR_PARALLEL = 16
 # A context-parallel rank keeps at least this many tokens, else its matrices get small for little memory.
 TOKENS_PER_CONTEXT_RANK = 4_096
 # A batch that follows from the default rule may be rounded by this much to be divisible by the GPUs.
@@ -41,6 +42,15 @@ class BatchRule:
 
     sequences: int
     exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """GPUs by node. ``reach``: how many of them tensor parallel may span; 1 where links are too slow."""
+
+    gpus_per_node: int
+    num_nodes: int
+    reach: float
 
 
 # ---------------------------------------------------------------------------------- records and columns
@@ -119,8 +129,7 @@ def layout_of(table: Array, index: int) -> Layout:
 def meshes(
     model: ModelSpec,
     training: TrainingSpec,
-    gpus_per_node: int,
-    num_nodes: int,
+    nodes: Nodes,
     pins: LayoutPins,
     scope: Scope,
 ) -> Array:
@@ -128,12 +137,12 @@ def meshes(
 
     ``data-parallel``: DDP, ZeRO 1-3, hybrid shard. ``model-parallel``: those that split the model as well, by
     tensor, pipeline, context or experts. ``offload``: data-parallel ones that keep state in host memory.
-    Tensor parallel stays inside a node. Degrees are powers of two and divisors of a node.
+    Tensor parallel stays within ``nodes.reach``. Degrees are powers of two and divisors of a node.
     """
     rows = [
         layout_row(mesh)
-        for degrees in _degrees(model, training, gpus_per_node, num_nodes, pins, scope)
-        for mesh in _shardings(degrees, gpus_per_node, num_nodes, pins, scope)
+        for degrees in _degrees(model, training, nodes, pins, scope)
+        for mesh in _shardings(degrees, nodes, pins, scope)
         if degrees_reason(model, training, mesh, None) is None
     ]
     return np.array(rows, dtype=np.float64).reshape(-1, len(FIELDS)).T
@@ -142,15 +151,14 @@ def meshes(
 def _degrees(
     model: ModelSpec,
     training: TrainingSpec,
-    gpus_per_node: int,
-    num_nodes: int,
+    nodes: Nodes,
     pins: LayoutPins,
     scope: Scope,
 ) -> Iterator[Layout]:
     """Every product dp x tp x pp x cp = GPUs, with experts and interleaving, that the scope holds."""
-    gpus = gpus_per_node * num_nodes
+    gpus = nodes.gpus_per_node * nodes.num_nodes
     split = scope == "model-parallel"
-    tps = _pinned(pins.tp, _divisors(gpus_per_node) if split else (1,))
+    tps = [tp for tp in _pinned(pins.tp, _tensor_degrees(nodes) if split else (1,)) if tp <= nodes.reach]
     pps = _pinned(pins.pp, _powers(min(gpus, model.num_layers)) if split else (1,))
     cps = _pinned(pins.cp, _powers(training.seq_len // TOKENS_PER_CONTEXT_RANK) if split else (1,))
     for tp in tps:
@@ -164,6 +172,12 @@ def _degrees(
                         continue
                     for chunks in _chunks(model, pp, pins):
                         yield Layout(dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, interleave=chunks)
+
+
+def _tensor_degrees(nodes: Nodes) -> list[int]:
+    """Degrees that fill a node evenly, and larger ones where a fast link joins nodes."""
+    inside = _divisors(nodes.gpus_per_node)
+    return inside + [p for p in _powers(MOST_TENSOR_PARALLEL) if nodes.gpus_per_node < p <= nodes.reach]
 
 
 def splits(pins: LayoutPins) -> bool:
@@ -189,9 +203,7 @@ def _chunks(model: ModelSpec, pp: int, pins: LayoutPins) -> tuple[int, ...]:
     return tuple(sorted({c for c in (1, 2, model.num_layers // pp) if c >= 1}))
 
 
-def _shardings(
-    degrees: Layout, gpus_per_node: int, num_nodes: int, pins: LayoutPins, scope: Scope
-) -> Iterator[Layout]:
+def _shardings(degrees: Layout, nodes: Nodes, pins: LayoutPins, scope: Scope) -> Iterator[Layout]:
     """Add each way to shard state and, in scope ``offload``, to keep it in host memory."""
     fixed = {
         name: value
@@ -201,7 +213,7 @@ def _shardings(
     if pins.sequence_parallel is not None:
         fixed["sequence_parallel"] = pins.sequence_parallel
     for offload in _offloads(pins, scope):
-        for stage, group in _stages(degrees, gpus_per_node, num_nodes, pins, offload):
+        for stage, group in _stages(degrees, nodes, pins, offload):
             yield degrees.model_copy(
                 update={"zero_stage": stage, "shard_group": group, "offload": offload, **fixed}
             )
@@ -214,7 +226,7 @@ def _offloads(pins: LayoutPins, scope: Scope) -> tuple[Offload, ...]:
 
 
 def _stages(
-    degrees: Layout, gpus_per_node: int, num_nodes: int, pins: LayoutPins, offload: Offload
+    degrees: Layout, nodes: Nodes, pins: LayoutPins, offload: Offload
 ) -> Iterator[tuple[int, int | None]]:
     """List (ZeRO stage, shard group). With model parallelism 0 and 2 lose to 1 and 3 in every respect."""
     ranks = degrees.dp * degrees.cp
@@ -227,13 +239,13 @@ def _stages(
         stages = (3,)
     elif offload == "optimizer":
         stages = (1, 3) if ranks > 1 else (0,)
-    in_node = max(1, gpus_per_node // degrees.tp)
+    in_node = max(1, nodes.gpus_per_node // degrees.tp)
     for stage in stages if pins.zero_stage is None else (pins.zero_stage,):
         if pins.shard_group is not None:
             yield stage, pins.shard_group
             continue
         yield stage, None
-        if stage == 3 and num_nodes > 1 and 1 < in_node < ranks and ranks % in_node == 0:
+        if stage == 3 and nodes.num_nodes > 1 and 1 < in_node < ranks and ranks % in_node == 0:
             yield stage, in_node
 
 

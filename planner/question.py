@@ -12,7 +12,6 @@ from planner import legality, market, search, verdicts
 from planner.defaults import batch_rule, complete_training
 from planner.errors import UserError
 from planner.grouping import Index
-from planner.links import is_slow
 from planner.market import Listings
 from planner.model import check_model
 from planner.search_state import NO_LAYOUT, TOO_BIG, TOO_BIG_FOR_HOST, TOO_BIG_TO_LOAD, Found
@@ -141,7 +140,6 @@ def lost(of: Outcome) -> tuple[Index, NDArray[np.str_]]:
 def _why_nothing(of: Outcome, shape: int) -> str:
     """Why a shape has no layout at all."""
     why = WHY[int(of.found.misses.why[shape])]
-    pinned_tp = (of.question.pins.tp or 1) > 1
-    if why == "illegal" and pinned_tp and is_slow(of.market.shapes[shape].links, across_nodes=False):
+    if why == "illegal" and (of.question.pins.tp or 1) > search.tensor_reach(of.market.shapes[shape]):
         return "link"
     return why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -130,10 +131,10 @@ def _nearest_without_layout(of: Outcome, reason: str, members: Index) -> Nearest
     shape = of.market.shape[members]
     usable = np.array([_usable(of, int(s)) for s in shape])
     over = of.found.misses.device_bytes[shape] / usable
-    price = np.array(
-        [float(of.market.offers[int(i)].usd_per_hour or np.inf) for i in of.market.offer[members]]
-    )
-    best = int(np.lexsort((members, price, of.market.num_nodes[members], over))[0])
+    offers = [of.market.offers[int(i)] for i in of.market.offer[members]]
+    price = np.array([float(o.usd_per_hour or np.inf) for o in offers])
+    too_few = np.array([o.gpus_per_node < (of.question.pins.tp or 1) for o in offers])
+    best = int(np.lexsort((members, price, of.market.num_nodes[members], over, too_few))[0])
     at, listing = int(shape[best]), int(members[best])
     offer, nodes = of.market.offers[int(of.market.offer[listing])], int(of.market.num_nodes[listing])
     return Nearest(offer, nodes, f"{machine(offer, nodes)}: {_missing(of, reason, at, offer, nodes)}")
@@ -148,17 +149,35 @@ def _missing(of: Outcome, reason: str, shape: int, offer: Offer, nodes: int) -> 
     """Say what a listing without a layout would need."""
     need = float(of.found.misses.device_bytes[shape])
     if reason == "link":
-        return f"--tp over {offer.links.intra} is slower than without"
+        return _tensor_words(of.question.pins.tp or 1, offer)
     if not np.isfinite(need):
         batch = of.training.global_batch_tokens or 0
         sequences = batch // of.training.seq_len
         gpus = offer.gpus_per_node * nodes
+        if words := _indivisible(of, gpus):
+            return words
         return f"no legal layout makes a global batch of {sequences} sequences on {gpus} GPUs"
     usable = _usable(of, shape)
     if reason == "host-memory":
         return f"needs more host memory than the {units.gib(offer.host_memory_bytes)} of the node"
     when = " while loading" if reason == "load" else ""
     return f"needs {units.gib_number(need)} of {units.gib(usable)}{when}"
+
+
+def _indivisible(of: Outcome, gpus: int) -> str:
+    """Say that the pinned degrees do not divide the GPUs; empty where they do."""
+    pins = of.question.pins
+    pinned = {name: getattr(pins, name) for name in ("dp", "tp", "pp", "cp") if getattr(pins, name)}
+    if gpus % math.prod(pinned.values()) == 0:
+        return ""
+    return f"{' '.join(f'--{name} {degree}' for name, degree in pinned.items())} does not divide {gpus} GPUs"
+
+
+def _tensor_words(tp: int, offer: Offer) -> str:
+    """Say why a pinned tensor-parallel degree is refused on an offer."""
+    if tp > offer.gpus_per_node:
+        return f"--tp {tp} would leave the node of {offer.gpus_per_node}"
+    return f"--tp {tp} over {offer.links.intra} is slower than doing without"
 
 
 def _nearest_unsupported(of: Outcome, offers: Sequence[Offer]) -> Nearest:

@@ -18,9 +18,9 @@ from planner import bands, layouts, memory, speed
 from planner.columns import Array, MachineColumns
 from planner.gpus import gpu
 from planner.grouping import Index, distinct, first_of, pairs
-from planner.layouts import RECOMPUTE, ROW, BatchRule, Scope
+from planner.layouts import RECOMPUTE, ROW, BatchRule, Nodes, Scope
 from planner.legality import optimizer_reason
-from planner.links import is_slow, machine_columns, take_machines
+from planner.links import is_slow, link, machine_columns, take_machines
 from planner.physics import Physics, communication_share, physics_of
 from planner.search_state import (
     OK,
@@ -138,7 +138,14 @@ def _run(task: _Task, shapes: Sequence[Shape], todo: Index, state: State) -> Non
 
 def _memory_key(shape: Shape) -> tuple[object, ...]:
     """Tell apart what layouts and memory depend on: of links, whether tensor parallel is hopeless."""
-    return shape.gpu, shape.gpus_per_node, shape.num_nodes, is_slow(shape.links, across_nodes=False)
+    return shape.gpu, shape.gpus_per_node, shape.num_nodes, tensor_reach(shape)
+
+
+def tensor_reach(shape: Shape) -> float:
+    """GPUs that tensor parallel may span: a node, or what its switch joins; 1 over a slow link."""
+    if shape.gpus_per_node > 1 and is_slow(shape.links, across_nodes=False):
+        return 1.0
+    return max(float(shape.gpus_per_node), link(shape.links.intra).domain_gpus)
 
 
 def _speed_key(shape: Shape) -> tuple[object, ...]:
@@ -195,15 +202,15 @@ def _all_meshes(
     task: _Task, machines: Sequence[Shape], state: State, shapes_of_machine: Index
 ) -> tuple[Array, Index]:
     """Meshes of every machine in one table, with the machine of each; their layouts are counted."""
-    groups: dict[tuple[int, int, bool], list[int]] = {}
+    groups: dict[Nodes, list[int]] = {}
+    anywhere = not np.isfinite(task.most_share)
     for i, shape in enumerate(machines):
-        slow = is_slow(shape.links, across_nodes=False) and np.isfinite(task.most_share)
-        groups.setdefault((shape.gpus_per_node, shape.num_nodes, bool(slow)), []).append(i)
+        reach = np.inf if anywhere and task.pins.tp else tensor_reach(shape)
+        groups.setdefault(Nodes(shape.gpus_per_node, shape.num_nodes, reach), []).append(i)
     tables, owners = [np.empty((len(ROW), 0))], [np.empty(0, dtype=np.int64)]
     training = task.physics.training_spec
-    for (per_node, nodes, slow), members in groups.items():
-        table = _meshes(task.model, training, per_node, nodes, task.pins, task.scope)
-        table = table[:, table[ROW["tp"]] == 1] if slow else table
+    for nodes, members in groups.items():
+        table = _meshes(task.model, training, nodes, task.pins, task.scope)
         counted = layouts.expand(table, task.batch, task.pins, task.model, training.seq_len)[0]
         state.count(counted, int(sum(shapes_of_machine[m] for m in members)), task.variant)
         tables.append(np.tile(table, len(members)))
@@ -212,11 +219,9 @@ def _all_meshes(
 
 
 @lru_cache(maxsize=1024)
-def _meshes(
-    model: ModelSpec, training: TrainingSpec, per_node: int, nodes: int, pins: LayoutPins, scope: Scope
-) -> Array:
+def _meshes(model: ModelSpec, training: TrainingSpec, nodes: Nodes, pins: LayoutPins, scope: Scope) -> Array:
     """Meshes of one machine size, made once."""
-    return layouts.meshes(model, training, per_node, nodes, pins, scope)
+    return layouts.meshes(model, training, nodes, pins, scope)
 
 
 @dataclass(frozen=True, slots=True)

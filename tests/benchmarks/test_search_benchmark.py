@@ -9,7 +9,7 @@ import pytest
 
 from planner import layouts, memory, speed
 from planner.api import suggest
-from planner.layouts import BatchRule
+from planner.layouts import BatchRule, Nodes
 from planner.links import machine_columns, take_machines
 from planner.model_presets import preset
 from planner.model_shapes import shape_for
@@ -34,7 +34,7 @@ def best_of(runs: int, work: Callable[[], object]) -> float:
 
 
 def table_of(model: ModelSpec, how: TrainingSpec, rows: int) -> np.ndarray:
-    meshes = layouts.meshes(model, how, 8, 8, LayoutPins(), "model-parallel")
+    meshes = layouts.meshes(model, how, Nodes(8, 8, 8), LayoutPins(), "model-parallel")
     found, _ = layouts.expand(meshes, BatchRule(4096, exact=True), LayoutPins(), model, how.seq_len)
     return np.tile(found, rows // found.shape[1] + 1)[:, :rows]
 

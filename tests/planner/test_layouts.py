@@ -13,6 +13,7 @@ from planner.gpus import gpu
 from planner.layouts import (
     ROW,
     BatchRule,
+    Nodes,
     expand,
     layout_columns,
     layout_of,
@@ -40,7 +41,7 @@ def all_layouts(
     how = training(**changed)
     found = []
     for scope in SCOPES:
-        table = meshes(model, how, per_node, nodes, pins, scope)
+        table = meshes(model, how, Nodes(per_node, nodes, per_node), pins, scope)
         rows, _ = expand(table, BatchRule(sequences, exact=True), pins, model, how.seq_len)
         found += [layout_of(rows, i) for i in range(rows.shape[1])]
     return found
@@ -99,7 +100,7 @@ def test_every_family_is_searched() -> None:
     for model, per_node, nodes, seq_len in ((LLAMA, 1, 1, 4096), (MIXTRAL, 8, 4, 4096), (LLAMA, 8, 4, 32768)):
         for scope in SCOPES:
             how = training(seq_len=seq_len)
-            table = meshes(model, how, per_node, nodes, FREE, scope)
+            table = meshes(model, how, Nodes(per_node, nodes, per_node), FREE, scope)
             rows, _ = expand(table, BatchRule(512, exact=False), FREE, model, seq_len)
             found |= {FAMILIES[c] for c in family_codes(rows)}
     assert found == set(FAMILIES) - {"8-bit optimizer"}
@@ -107,7 +108,7 @@ def test_every_family_is_searched() -> None:
 
 def test_the_smallest_form_has_most_recompute_and_the_least_micro_batch() -> None:
     how = training()
-    table = meshes(LLAMA, how, 8, 1, FREE, "data-parallel")
+    table = meshes(LLAMA, how, Nodes(8, 1, 8), FREE, "data-parallel")
     batch = BatchRule(64, exact=True)
     least, source = smallest(table, batch, FREE)
     every, of = expand(table, batch, FREE, LLAMA, how.seq_len)
@@ -131,7 +132,7 @@ def test_what_is_pinned_stays(micro: int, zero: int, recompute: str) -> None:
 
 def test_a_batch_that_was_asked_for_is_never_rounded_and_a_default_one_may_be() -> None:
     how = training()
-    table = meshes(LLAMA, how, 3, 1, FREE, "data-parallel")
+    table = meshes(LLAMA, how, Nodes(3, 1, 3), FREE, "data-parallel")
     asked, _ = expand(table, BatchRule(256, exact=True), FREE, LLAMA, how.seq_len)
     default, _ = expand(table, BatchRule(256, exact=False), FREE, LLAMA, how.seq_len)
     assert asked.shape[1] == 0

@@ -6,12 +6,12 @@ import pytest
 from planner import layouts, memory, speed
 from planner.defaults import batch_rule, complete_training
 from planner.families import FAMILIES, family_codes
-from planner.layouts import BatchRule, expand, meshes
+from planner.layouts import BatchRule, Nodes, expand, meshes
 from planner.links import machine_columns, take_machines
 from planner.model_presets import preset
 from planner.model_shapes import shape_for
 from planner.physics import communication_share, physics_of
-from planner.search import SLOW_LINK_SHARE, search
+from planner.search import SLOW_LINK_SHARE, search, tensor_reach
 from planner.search_state import NOISE, OK, TIGHT, Found
 from planner.types import Layout, LayoutPins, Links, ModelSpec, Shape, TrainingSpec
 
@@ -93,7 +93,11 @@ def test_shortcuts_find_what_trying_everything_finds(model: ModelSpec, shape: Sh
     physics = physics_of(model, how)
     tables = [
         expand(
-            meshes(model, how, shape.gpus_per_node, shape.num_nodes, FREE, scope), batch, FREE, model, 4096
+            meshes(model, how, Nodes(shape.gpus_per_node, shape.num_nodes, tensor_reach(shape)), FREE, scope),
+            batch,
+            FREE,
+            model,
+            4096,
         )[0]
         for scope in ("data-parallel", "model-parallel")
     ]
@@ -106,8 +110,6 @@ def test_shortcuts_find_what_trying_everything_finds(model: ModelSpec, shape: Sh
     time = speed.estimate(physics.model, physics.training, physics.execution, layout, machine)
     usable = machine.usable_memory_bytes
     fits = (peak.device <= usable) & (peak.load <= usable) & (communication_share(time) <= SLOW_LINK_SHARE)
-    if shape.links.intra.startswith("pcie"):
-        fits &= table[layouts.ROW["tp"]] == 1
     best = np.min(np.where(fits, time.step_s / time.tokens_per_step, np.inf))
     picks = searched(model, 4096, 512, (shape,), free_optimizer=False).picks
     plain = (picks.grade <= TIGHT) & (picks.preference == 0)
