@@ -15,7 +15,7 @@ from pathlib import Path
 from planner.gpus import gpus
 from planner.types import Offer
 from providers import snapshot
-from providers.catalog import believed, explained, overlay, shipped
+from providers.catalog import believed, corrected, explained, overlay, shipped
 from providers.checks import doubted_against, medians
 from providers.snapshot import Snapshot
 
@@ -95,6 +95,6 @@ def merged(base: Sequence[Offer], live: Sequence[Offer], snapshots: Sequence[Sna
         newer = offer.price_seen is not None and offer.price_seen > seen.get(offer.provider, offer.price_seen)
         return not covered or newer
 
-    allowed = explained(live, overlay())
-    checked = doubted_against(live, medians(base), allowed)
+    right = corrected(live, overlay())
+    checked = doubted_against(right, medians(base), explained(right, overlay()))
     return believed([*(o for o in base if stays(o)), *checked])
