@@ -25,6 +25,7 @@ NATIVE_COLLECTIVE = 0.6
 NATIVE_BASE = 0.06
 NATIVE_MOST_BASE_BYTES = 3.0 * GIB
 # Expandable segments: streams of their own, and gradients and scratch that are not there at the peak
+EXPANDABLE_BASE = 0.02
 EXPANDABLE_WORKING = 0.02
 EXPANDABLE_LOSS = 0.02
 EXPANDABLE_COLLECTIVE = 1.1
@@ -72,7 +73,8 @@ def slack_bytes(training: TrainingColumns, layout: LayoutColumns, allocated: Arr
         + np.minimum(NATIVE_BASE * allocated, NATIVE_MOST_BASE_BYTES)
     )
     expandable = (
-        EXPANDABLE_WORKING * peak.working
+        EXPANDABLE_BASE * allocated
+        + EXPANDABLE_WORKING * peak.working
         + EXPANDABLE_LOSS * peak.loss
         + EXPANDABLE_COLLECTIVE * peak.collective
         + EXPANDABLE_CHURN * churn
