@@ -125,7 +125,9 @@ def step_peak(
     gathered = gathered_bytes(training, formats, layout, params)
     gradients = gradient_bytes(model, training, formats, layout, params, states.gradients)
     block_casts, head_casts = _weight_casts(model, formats, layout, stage, params)
-    saved_casts = kept.whole_share * block_casts
+    # each micro-batch in flight keeps casts of its own: autocast's cache ends with its forward pass
+    saved_casts = kept.whole_share * block_casts * stage.in_flight
+    cached_casts = saved_casts + (1 - kept.whole_share) * block_casts
     live = np.maximum(kept.live, _norm_backward(model, training, layout))
     last = np.maximum(kept.embedding + gradients.second, kept.live - gradients.block)
     to_loss = kept.saved + kept.head + head_casts
@@ -134,7 +136,7 @@ def step_peak(
     logits = loss.backward * stage.head
     zero, always, forward = np.asarray(0.0), gathered.always, gathered.forward + during
     instants = (
-        Instant(FORWARD, gradients.early, zero, to_loss + block_casts, loss.forward * stage.head, forward),
+        Instant(FORWARD, gradients.early, zero, to_loss + cached_casts, loss.forward * stage.head, forward),
         Instant(LOSS, gradients.at_loss, zero, to_loss + saved_casts, logits, forward),
         Instant(
             BACKWARD,
