@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import typer
 
 from planner import api, runs, units
-from planner.cli import json_output, screens_estimate, screens_runs, store, text
+from planner.cli import json_output, screens_estimate, screens_explain, screens_runs, store, text
 from planner.cli.models import read_text
 from planner.cli.request import Options, request, run_request
 from planner.errors import UserError
@@ -16,7 +16,7 @@ from planner.runs import RunRequest
 from planner.types import Candidate, Estimate
 
 FAILED = 1
-_OF_THE_ANSWER = ("plan_id", "runs", "json", "quiet", "headroom")
+_OF_THE_ANSWER = ("plan_id", "runs", "json", "quiet", "headroom", "explain")
 
 
 def run(options: Options) -> int:
@@ -56,9 +56,12 @@ def _show(answer: Estimate, options: Options, headroom: float, candidate: Candid
         typer.echo(answer.run.id)
     elif options["json"]:
         typer.echo(json_output.estimate_document(answer).model_dump_json())
+    elif options["explain"]:
+        typer.echo(screens_explain.explain(answer, text.terminal()))
     else:
         changes = api.what_if(answer.run)
-        typer.echo(screens_estimate.estimate(answer, headroom, text.terminal(), candidate, changes))
+        sure = screens_explain.confidence(answer.run)
+        typer.echo(screens_estimate.estimate(answer, headroom, text.terminal(), candidate, changes, sure))
 
 
 # ------------------------------------------------------------------------------------- files of runs

@@ -114,6 +114,9 @@ def suggest(
     excluded: o.Excluded = None,
     market: o.Market = None,
     spot: o.Spot = False,
+    own: o.OwnMachines = None,
+    own_ray: o.OwnRay = None,
+    price_list: o.PriceList = None,
     max_gpus: o.MaxGpus = None,
     stage: o.Stage = None,
     headroom: o.Headroom = None,
@@ -187,6 +190,7 @@ def estimate(
     interleave: o.Interleave = None,
     sequence_parallel: o.SequenceParallel = None,
     offload: o.Offload = None,
+    explain: o.Explain = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:

@@ -160,6 +160,20 @@ NoCheckpoints = Annotated[
 ]
 SlowLink = Annotated[bool, typer.Option("--allow-slow-link", help="Also layouts that wait for a slow link.")]
 
+# what the user brings
+OwnMachines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--own", metavar="MACHINE|FILE", help="Your machines: '2x rtx-4090, purchase_usd=5200', or YAML."
+    ),
+]
+OwnRay = Annotated[
+    Text, typer.Option("--own-ray", metavar="ADDRESS", help="Your machines: those of a running Ray cluster.")
+]
+PriceList = Annotated[
+    Text, typer.Option("--price-list", metavar="FILE", help="Your prices and discounts, CSV or YAML.")
+]
+
 # a layout that is pinned
 MicroBatch = Annotated[
     Text, typer.Option("--micro-batch", "--mbs", metavar="N", help="Sequences per GPU and micro-batch.")
@@ -221,6 +235,9 @@ GpusPerNode = Annotated[
 ]
 Link = Annotated[
     Text, typer.Option("--interconnect", metavar="WORDS", help="Links, such as 'NVLink + 8x400Gb IB'.")
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Each term of memory and time: formula, inputs, source and basis.")
 ]
 ListPlans = Annotated[bool, typer.Option("--plans", help="List saved plans.")]
 PlanIds = Annotated[

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from planner import units
 from planner.cli import describe, text
+from planner.cli.screens_explain import terms
 from planner.cli.text import Column, Terminal
 from planner.types import Candidate, Estimate, MemoryEstimate, Run, SpeedEstimate
 from planner.what_if import Outlook
@@ -16,17 +17,6 @@ _PEAK_AT = {
     "backward": "in the backward pass",
     "optimizer": "in the optimizer step",
 }
-_BASIS = {
-    "parameters": "exact",
-    "gradients": "exact",
-    "optimizer": "exact",
-    "activations": "modelled",
-    "logits": "modelled",
-    "gathered": "modelled",
-    "communication": "assumed",
-    "context": "measured",
-    "allocator_slack": "fitted",
-}
 
 
 def estimate(
@@ -35,8 +25,9 @@ def estimate(
     term: Terminal,
     candidate: Candidate | None = None,
     what_if: Sequence[Outlook] = (),
+    confidence: str = "",
 ) -> str:
-    """Draw one estimate; with the candidate it came from, its price too."""
+    """Draw one estimate; with the candidate it came from, its price too. ``confidence``: a closing line."""
     lines = [*_head(answer, term, candidate)]
     if answer.memory is not None:
         lines += ["", *_memory_table(answer.run, answer.memory, headroom, term)]
@@ -45,8 +36,10 @@ def estimate(
     lines += ["", *_totals(answer, candidate, term)]
     if what_if:
         lines += ["", *_what_if(answer, what_if, candidate, term)]
+    if confidence:
+        lines += ["", *text.paragraph(confidence, term)]
     if answer.warnings:
-        lines += ["", *(line for w in answer.warnings for line in text.paragraph(f"Note: {w}", term))]
+        lines += [*(line for w in answer.warnings for line in text.paragraph(f"Note: {w}", term))]
     return "\n".join(lines)
 
 
@@ -98,7 +91,7 @@ def _memory_table(run: Run, memory: MemoryEstimate, headroom: float, term: Termi
 
 def _part_row(letter: str, name: str, run: Run, memory: MemoryEstimate) -> list[str]:
     size = getattr(memory.parts_bytes, name)
-    basis = _BASIS[name] if size else "–"
+    basis = terms()["memory", name].basis if size else "–"
     return _line(
         f"{letter} {name.replace('_', ' ')}", size, memory.usable_bytes, _from(name, size, run), basis
     )

@@ -79,7 +79,9 @@ def test_estimate_shows_where_memory_and_time_go(
         Outlook(name="8-bit optimizer", estimate=estimate, note="changes the numerics"),
         Outlook(name="recompute none", estimate=unanswered),
     ]
-    screen = screens_estimate.estimate(estimate, 0.2, Terminal(width), candidates[1], what_if)
+    screen = screens_estimate.estimate(
+        estimate, 0.2, Terminal(width), candidates[1], what_if, "Confidence: high."
+    )
     assert longest(screen) <= width
     assert screen == golden
 

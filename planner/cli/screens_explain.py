@@ -1,0 +1,115 @@
+"""``plan estimate --explain``: each term of memory and time with formula, inputs, source and basis."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal
+
+from planner import bands, units
+from planner.cli import describe, text
+from planner.cli.text import Terminal
+from planner.efficiency import bandwidth_bytes_per_s, basis
+from planner.gpus import flops_per_s, gpu, gpu_index
+from planner.links import link
+from planner.types import Estimate, Run
+
+Kind = Literal["memory", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """How a term of memory or time is made; ``basis``: exact, measured, modelled, fitted or assumed."""
+
+    formula: str
+    basis: str
+    source: str
+
+
+@lru_cache(maxsize=1)
+def terms() -> dict[tuple[str, str], Term]:
+    """Terms by (kind, name), from ``data/terms.csv``."""
+    content = files("planner").joinpath("data/terms.csv").read_text(encoding="utf-8")
+    return {
+        (row["kind"], row["term"]): Term(row["formula"], row["basis"], row["source"])
+        for row in csv.DictReader(content.splitlines())
+    }
+
+
+def explain(answer: Estimate, term: Terminal) -> str:
+    """Draw every term: what it comes to, how, from which figures, by whom, and how sure that is."""
+    lines: list[str] = []
+    if answer.memory is not None:
+        lines += ["MEMORY, bytes on the fullest GPU at the peak", *text.paragraph(_sizes(answer.run), term)]
+        for name, value in answer.memory.parts_bytes:
+            lines += _term("memory", name, units.gib(value), answer.run, term)
+    if answer.speed is not None:
+        lines += ["", "TIME, seconds of an optimizer step", *text.paragraph(_rates(answer.run), term)]
+        for name, value in answer.speed.parts_s:
+            lines += _term("time", name, units.seconds(value), answer.run, term)
+    return "\n".join([*lines, "", *_confidence(answer.run, term)])
+
+
+def confidence(run: Run) -> str:
+    """Say which measured runs the bands come from."""
+    num_gpus = describe.num_gpus(run)
+    scale = bands.scale_of(num_gpus, run.shape.num_nodes)
+    found = []
+    for quantity in ("memory", "step"):
+        spread = bands.spread(quantity, run.shape.gpu, run.training.method, scale)
+        low, high = units.signed_percent(spread.low - 1), units.signed_percent(spread.high - 1)
+        error = text.keep(f"{low} … {high}")
+        found.append(f"{quantity} {error} from {spread.num_runs} measured runs ({spread.basis})")
+    return f"Confidence: {'; '.join(found)}."
+
+
+def _confidence(run: Run, term: Terminal) -> list[str]:
+    return text.paragraph(confidence(run), term)
+
+
+def _term(kind: Kind, name: str, value: str, run: Run, term: Terminal) -> Iterator[str]:
+    """Draw one term; of a matrix multiply the basis is that of this GPU's curve."""
+    found = terms()[kind, name]
+    how_sure = _gemm_basis(run) if name == "matmul" else found.basis
+    yield f"  {name.replace('_', ' '):<22} {value:>10}   {how_sure}"
+    yield from text.paragraph(f"= {found.formula}", term, indent="      ")
+    yield from text.paragraph(f"source: {found.source}", term, indent="      ")
+
+
+def _sizes(run: Run) -> str:
+    """Figures that the terms of memory are made of."""
+    layout, model = run.layout, run.model
+    parts = [
+        f"{units.count(describe.num_params(model))} parameters",
+        f"{model.num_layers} layers",
+        f"vocabulary {units.whole(model.vocab_size)}",
+        f"{layout.micro_batch} × {run.training.seq_len} tokens a micro-batch",
+        describe.layout(layout),
+        f"profile {run.training.framework}",
+    ]
+    return f"  from {', '.join(parts)}"
+
+
+def _rates(run: Run) -> str:
+    """Figures that the terms of time are made of."""
+    card = gpu(run.shape.gpu)
+    peak = flops_per_s(card, run.training.precision)
+    reached = float(bandwidth_bytes_per_s()[gpu_index(card.id)])
+    parts = [
+        f"{units.tflops(peak)} dense TFLOPS peak in {run.training.precision}",
+        f"{units.gb_per_s(reached)} reached of {units.gb_per_s(card.memory_bandwidth_bytes_per_s)}",
+    ]
+    if describe.num_gpus(run) > 1:
+        parts.append(f"link in a node: {link(run.shape.links.intra).label}")
+    if run.shape.num_nodes > 1:
+        parts.append(f"between nodes: {link(run.shape.links.inter).label}")
+    return f"  from {', '.join(parts)}"
+
+
+def _gemm_basis(run: Run) -> str:
+    """Whether this GPU's curve of matrix multiplies was measured."""
+    precision = "bf16" if run.training.precision == "bf16-pure" else run.training.precision
+    return f"{basis(gpu_index(run.shape.gpu), precision)} on {run.shape.gpu}"
