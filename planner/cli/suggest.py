@@ -12,6 +12,7 @@ import typer
 
 from planner import api
 from planner.cli import screens_suggest, store, text
+from planner.cli.own import Own, own
 from planner.cli.request import Options, Request, goal, request, top, words
 from planner.errors import UserError, did_you_mean
 from planner.types import Goal, Offer, Plan, SkippedProvider, Suggestion
@@ -26,9 +27,12 @@ def run(options: Options) -> int:
     asked, bounds = request(options), goal(options)
     _check_size(asked, bounds)
     shown = top(options) or DEFAULT_TOP
-    offers, skipped = offers_for(bounds, words(options["excluded"], "--not"))
     now = datetime.now(UTC)
+    mine = own(options, now)
+    offers, skipped = offers_for(bounds, words(options["excluded"], "--not"), mine, now)
     answer = _answer(asked, bounds, offers, skipped, shown)
+    if mine.assumptions:
+        answer = answer.model_copy(update={"assumptions": (*answer.assumptions, *mine.assumptions)})
     plans = store.save_shown(answer.candidates, command_line(), now)
     _print(answer, options, now)
     fits = any(c.verdict != "over" for c in answer.candidates)
@@ -48,14 +52,17 @@ def _check_size(asked: Request, bounds: Goal) -> None:
 
 
 def offers_for(
-    bounds: Goal, excluded: Sequence[str]
+    bounds: Goal, excluded: Sequence[str], mine: Own, now: datetime
 ) -> tuple[tuple[Offer, ...], tuple[SkippedProvider, ...]]:
-    """Offers of the catalog without those that were excluded. Raises ``UserError`` for unknown names."""
-    known = registry.provider_names()
-    _check(bounds.providers, known, "--provider")
-    _check(bounds.regions, registry.region_names() if bounds.regions else (), "--region")
-    found = registry.offers()
-    return without(found.offers, excluded), found.skipped
+    """Offers of the catalog and of the user without those that were excluded.
+
+    Raises ``UserError`` for unknown names.
+    """
+    _check(bounds.providers, {*registry.provider_names(), *mine.providers}, "--provider")
+    if bounds.regions:
+        _check(bounds.regions, {*registry.region_names(), *mine.regions}, "--region")
+    found = registry.offers(now=now)
+    return without(mine.over(found.offers, now), excluded), found.skipped
 
 
 def without(offers: Sequence[Offer], excluded: Sequence[str]) -> tuple[Offer, ...]:
