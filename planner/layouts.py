@@ -348,7 +348,10 @@ def _batch_is_legal(
     limit: int,
     pins: LayoutPins,
 ) -> NDArray[np.bool_]:
-    """Which rows make the global batch and keep a pipeline busy (accumulation at least ``pp``)."""
+    """Which rows make the global batch, and keep a pipeline busy (accumulation at least ``pp``).
+
+    Where sequences are fewer than GPUs, an idle pipeline may be all that is left.
+    """
     made = table[ROW["dp"], mesh] * micro * accum
     allowed = 0.0 if batch.exact else BATCH_ROUNDING
     keep: NDArray[np.bool_] = np.abs(made / batch.sequences - 1.0) <= allowed + 1e-9
@@ -356,7 +359,9 @@ def _batch_is_legal(
         keep = np.ones_like(keep)
     pp, chunks = table[ROW["pp"], mesh], table[ROW["interleave"], mesh]
     if pins.grad_accum is None and pins.pp is None:
-        keep &= accum >= pp
+        row = {name: table[ROW[name], mesh] for name in ("dp", "tp", "cp")}
+        scarce = batch.sequences < row["dp"] * row["tp"] * row["cp"] * pp
+        keep &= (accum >= pp) | scarce
     keep &= (chunks == 1) | (accum % pp == 0)
     if pins.micro_batch is None:
         share = np.maximum(1, batch.sequences // table[ROW["dp"], mesh])
