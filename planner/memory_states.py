@@ -106,62 +106,74 @@ def stage_params(
     model: ModelColumns, training: TrainingColumns, layout: LayoutColumns, stage: Stage
 ) -> StageParams:
     """Parameters of a stage on one GPU, split by how they are kept and sharded."""
-    t, experts_over = layout.tp, layout.ep * layout.etp
+    whole = _all_trained(model, training, layout, stage)
+    if not np.any(training.adapter.lora) and not np.any(training.frozen_layers):
+        return whole
+    return _partly_trained(model, training, layout, stage, whole)
+
+
+def _all_trained(
+    model: ModelColumns, training: TrainingColumns, layout: LayoutColumns, stage: Stage
+) -> StageParams:
+    t, zero = layout.tp, np.asarray(0.0)
     attention = model.params_attention_layer / t
     dense_linear = attention + model.params_ffn_dense_layer / t
     moe_linear = attention + model.params_shared_layer / t + model.params_router_layer
-    expert = model.params_experts_layer / experts_over
+    expert = model.params_experts_layer / (layout.ep * layout.etp)
     nd, nm = stage.dense_layers, stage.moe_layers
-    norms = (nd + nm) * model.params_norm_layer
-    linear = nd * dense_linear + nm * moe_linear
-    own_table = model.tied * np.where(
-        layout.pp > 1, stage.head, stage.head * (1 - training.sharding.ties_embeddings)
-    )
-    head = (model.params_head * stage.head + own_table * model.hidden * model.vocab) / t
-    table = model.params_head + model.tied * model.hidden * model.vocab
-    head_all = stage.head * (table / t + model.params_root_other)
+    # a tied head is a table of its own on a later stage, and in frameworks that do not tie
+    tied_copies = np.where(layout.pp > 1, 1.0, 1 - training.sharding.ties_embeddings)
+    tied_table = model.tied * model.hidden * model.vocab
+    head = stage.head * (model.params_head + tied_copies * tied_table) / t
     root = stage.embedding * model.params_embedding / t + head + stage.head * model.params_root_other
-    block_dense = np.where(nd > 0, dense_linear, 0.0)
-    block_moe = np.where(nm > 0, moe_linear + expert, 0.0)
-    block = np.maximum(block_dense, block_moe) + model.params_norm_layer
-    adapters = training.adapter
-    if not np.any(adapters.lora) and not np.any(training.frozen_layers):
-        zero = np.asarray(0.0)
-        return StageParams(
-            dense=linear + norms,
-            expert=nm * expert,
-            root=root,
-            frozen=zero,
-            frozen_expert=zero,
-            frozen_other=zero,
-            block=block,
-            block_trainable=block,
-            largest_linear=zero,
-            head=stage.head * table / t,
-            cast_frozen=zero,
-            root_all=root,
-            head_all=head_all,
-        )
+    table = stage.head * (model.params_head + tied_table) / t
+    largest = np.maximum(np.where(nd > 0, dense_linear, 0.0), np.where(nm > 0, moe_linear + expert, 0.0))
+    block = largest + model.params_norm_layer
+    return StageParams(
+        dense=nd * dense_linear + nm * moe_linear + (nd + nm) * model.params_norm_layer,
+        expert=nm * expert,
+        root=root,
+        frozen=zero,
+        frozen_expert=zero,
+        frozen_other=zero,
+        block=block,
+        block_trainable=block,
+        largest_linear=zero,
+        head=table,
+        cast_frozen=zero,
+        root_all=root,
+        head_all=table + stage.head * model.params_root_other,
+    )
+
+
+def _partly_trained(
+    model: ModelColumns, training: TrainingColumns, layout: LayoutColumns, stage: Stage, whole: StageParams
+) -> StageParams:
+    """Adapters on a frozen base, or a model whose first layers and embedding are frozen."""
+    adapters, t, experts_over = training.adapter, layout.tp, layout.ep * layout.etp
+    nd, nm = stage.dense_layers, stage.moe_layers
     full = 1 - adapters.lora
     train = full * (1 - np.minimum(training.frozen_layers / model.num_layers, 1))
     root_train = full * (training.frozen_layers == 0)
+    norms = (nd + nm) * model.params_norm_layer
+    linear = whole.dense - norms
     adapter, adapter_moe, adapter_experts, adapter_head = _adapter_params(model, training)
     on_blocks = (nd * adapter + nm * adapter_moe) / t + nm * adapter_experts / experts_over
     on_block = np.maximum(adapter, adapter_moe) / t + adapter_experts / experts_over
     return StageParams(
-        dense=train * (linear + norms) + on_blocks,
-        expert=train * nm * expert,
-        root=root_train * root + stage.head * adapter_head,
+        dense=train * whole.dense + on_blocks,
+        expert=train * whole.expert,
+        root=root_train * whole.root + stage.head * adapter_head,
         frozen=(1 - train) * linear,
-        frozen_expert=(1 - train) * nm * expert,
-        frozen_other=(1 - train) * norms + (1 - root_train) * root,
-        block=block,
-        block_trainable=full * block + on_block,
+        frozen_expert=(1 - train) * whole.expert,
+        frozen_other=(1 - train) * norms + (1 - root_train) * whole.root,
+        block=whole.block,
+        block_trainable=full * whole.block + on_block,
         largest_linear=adapters.quantised * _widest_matrix(model) / t,
-        head=root_train * stage.head * table / t,
-        cast_frozen=adapters.lora * (linear + nm * expert),
-        root_all=root,
-        head_all=head_all,
+        head=root_train * whole.head,
+        cast_frozen=adapters.lora * (linear + whole.expert),
+        root_all=whole.root,
+        head_all=whole.head_all,
     )
 
 
