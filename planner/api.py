@@ -33,7 +33,7 @@ from planner.what_if import Outlook, changes
 
 __all__ = ["estimate", "estimate_each", "suggest", "what_if"]
 
-DEFAULT_HEADROOM = 0.2
+NO_HEADROOM = 0.0  # "safe" of a run description is the high end of device memory within the usable
 NO_PINS = LayoutPins()
 
 
@@ -58,7 +58,7 @@ def suggest(
     return answer(Question(model, training, goal, pins), offers, skipped, top)
 
 
-def estimate(requests: Sequence[RunRequest], headroom: float = DEFAULT_HEADROOM) -> list[Estimate]:
+def estimate(requests: Sequence[RunRequest], headroom: float = NO_HEADROOM) -> list[Estimate]:
     """Memory and speed of runs, all at once; parts of a layout that a request leaves out are searched.
 
     Raises ``UserError`` for the first request that cannot be answered; ``estimate_each`` keeps going.
@@ -72,7 +72,7 @@ def estimate(requests: Sequence[RunRequest], headroom: float = DEFAULT_HEADROOM)
 
 
 def estimate_each(
-    requests: Sequence[RunRequest], headroom: float = DEFAULT_HEADROOM
+    requests: Sequence[RunRequest], headroom: float = NO_HEADROOM
 ) -> list[Estimate | UserError]:
     """Answer each request with an estimate, or with the error that says why there is none."""
     completed = [_complete(request, headroom) for request in requests]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner import gpus, search
+from planner import frameworks, gpus, search
 from planner.defaults import TOKENS_PER_PARAMETER, default_batch_tokens
 from planner.errors import UserError
 from planner.layouts import BatchRule, layout_of
@@ -15,8 +15,8 @@ from planner.legality import check_layout, degrees_reason
 from planner.model import check_model
 from planner.model_count import count_params
 from planner.runs import RunRequest, shape_of
-from planner.search_state import OK
-from planner.types import Layout, Run, Shape, TrainingSpec
+from planner.search_state import OK, Found
+from planner.types import Layout, LayoutPins, Run, Shape, TrainingSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ def complete(request: RunRequest, headroom: float) -> Completed:
     Raises ``UserError`` for a layout that cannot run, or a GPU that cannot compute in the precision.
     """
     check_model(request.model)
+    request = _batch_of_pipeline(request)
     shape = shape_of(request)
     card = gpus.gpu(shape.gpu)
     if request.layout is not None:
@@ -46,6 +47,25 @@ def complete(request: RunRequest, headroom: float) -> Completed:
     training, batch, said = _batch(request)
     layout, how = _searched(request, training, batch, shape, headroom)
     return Completed(_run(request, layout, shape, training), (*request.assumed, *said, how))
+
+
+def _batch_of_pipeline(request: RunRequest) -> RunRequest:
+    """Cut the batch of a rank into micro-batches where the framework's pipeline does that by itself."""
+    pp, micro, accum = request.pins.pp or 1, request.pins.micro_batch or 1, request.pins.grad_accum
+    splits = frameworks.match(request.training.framework).layout.pipeline_splits_batch
+    count = math.gcd(pp, micro)
+    if not splits or accum != 1 or count == 1:
+        return request
+    cut = {"micro_batch": micro // count, "grad_accum": count}
+    layout = request.layout.model_copy(update=cut) if request.layout is not None else None
+    said = f"batch of a rank cut into {count} micro-batches, as the framework's pipeline does"
+    return request.model_copy(
+        update={
+            "pins": request.pins.model_copy(update=cut),
+            "layout": layout,
+            "assumed": (*request.assumed, said),
+        }
+    )
 
 
 def _run(request: RunRequest, layout: Layout, shape: Shape, training: TrainingSpec) -> Run:
@@ -74,17 +94,18 @@ def _batch(request: RunRequest) -> tuple[TrainingSpec, BatchRule, tuple[str, ...
 def _searched(
     request: RunRequest, training: TrainingSpec, batch: BatchRule, shape: Shape, headroom: float
 ) -> tuple[Layout, str]:
-    """Search the parts of the layout that are missing; say which kind of layout was found."""
-    found = search.search(
-        request.model,
-        training,
-        batch,
-        request.pins,
-        [shape],
-        headroom,
-        free_optimizer=False,
-        allow_slow_link=True,
-    )
+    """Search the parts of the layout that are missing; say which kind of layout was found.
+
+    A framework that recomputes by a habit of its own is taken at it, where that fits.
+    """
+    habit = frameworks.match(training.framework).layout.recompute
+    if request.pins.recompute is None and habit is not None:
+        pins = request.pins.model_copy(update={"recompute": habit})
+        picks = _search(request, training, batch, pins, shape, headroom).picks
+        if len(picks.shape):
+            layout = layout_of(picks.table, int(np.argmin(picks.grade)))
+            return layout, f"recompute {habit}, the framework's habit, and the fastest layout with it"
+    found = _search(request, training, batch, request.pins, shape, headroom)
     picks = found.picks
     if len(picks.shape):
         best = int(np.argmin(picks.grade))
@@ -94,6 +115,27 @@ def _searched(
     if np.isfinite(found.misses.device_bytes[0]):
         return layout_of(found.misses.table, 0), "no layout fits: the one that needs least memory was chosen"
     raise _impossible(request, training, shape)
+
+
+def _search(
+    request: RunRequest,
+    training: TrainingSpec,
+    batch: BatchRule,
+    pins: LayoutPins,
+    shape: Shape,
+    headroom: float,
+) -> Found:
+    """Search one machine, every link allowed."""
+    return search.search(
+        request.model,
+        training,
+        batch,
+        pins,
+        [shape],
+        headroom,
+        free_optimizer=False,
+        allow_slow_link=True,
+    )
 
 
 def _impossible(request: RunRequest, training: TrainingSpec, shape: Shape) -> UserError:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.types import Loss, MemoryKind, Numerics, OptimizerImpl, Record
+from planner.types import Loss, MemoryKind, Numerics, OptimizerImpl, Recompute, Record
 
 GENERIC = "generic"
 _DATA = Path(__file__).with_name("data") / "frameworks.toml"
@@ -98,6 +98,16 @@ class MemoryProfile(Record):
     printed_kind: MemoryKind
 
 
+class LayoutHabits(Record):
+    """What a framework does about the layout where a run does not say; ``[profile.X.layout]``.
+
+    ``pipeline_splits_batch``: the batch of a rank is cut into as many micro-batches as there are stages.
+    """
+
+    recompute: Recompute | None = None
+    pipeline_splits_batch: bool = False
+
+
 class Profile(Record):
     """A framework at a time. ``known`` is false where no pattern fits and the generic profile stands in."""
 
@@ -106,6 +116,7 @@ class Profile(Record):
     source: str
     known: bool
     memory: MemoryProfile
+    layout: LayoutHabits
 
 
 def match(framework: str) -> Profile:
@@ -154,6 +165,7 @@ def profile(profile_id: str, *, known: bool = True) -> Profile:
         source=head["source"],
         known=known,
         memory=MemoryProfile.model_validate(table(profile_id, "memory")),
+        layout=LayoutHabits.model_validate(table(profile_id, "layout")),
     )
 
 
