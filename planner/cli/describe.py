@@ -135,4 +135,4 @@ def limiting_link(candidate: Candidate) -> str:
     name = candidate.speed.limiting_link
     if name is None:
         return "no link waited for"
-    return f"{name} {units.percent(candidate.speed.limiting_link_share)}"
+    return f"{name} {keep(units.percent(candidate.speed.limiting_link_share))}"

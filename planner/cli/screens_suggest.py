@@ -89,30 +89,30 @@ def _choices(answer: Suggestion, now: datetime, term: Terminal) -> Iterator[str]
 
 
 _FIRST = (
-    Column("#", right=True),
+    Column(" #", right=True),
     Column("VERDICT"),
     Column("GPUS", 15),
-    Column("TIME", 14),
+    Column("TIME"),
     Column("COST USD"),
-    Column("GiB OF GPU"),
+    Column("PEAK GiB"),
     Column("tok/s"),
     Column("AGE"),
 )
 _SECOND = (Column("OFFER", 18), Column("REGION"), Column("LAYOUT", 18), Column("LINK, SHARE"))
 _DROPPED = ("REGION", "tok/s")  # at 80 columns
-_INDENT = " " * 13  # where GPUS stands
+_INDENT = " " * 12  # where GPUS stands
 
 
 def _rows(candidates: Sequence[Candidate], now: datetime, term: Terminal) -> Iterator[str]:
     """Two aligned lines a choice: what decides, then where and how."""
     first, first_cells = _shown(_FIRST, [_first_cells(c, now) for c in candidates], term)
     second, second_cells = _shown(_SECOND, [_second_cells(c) for c in candidates], term)
-    widths = text.fit(first, first_cells, term.width - 1)
+    widths = text.fit(first, first_cells, term.width)
     more = text.fit(second, second_cells, term.width - len(_INDENT))
-    yield text.header(first, widths, " ")
+    yield text.header(first, widths)
     yield text.header(second, more, _INDENT)
     for c, cells, further in zip(candidates, first_cells, second_cells, strict=True):
-        yield from _painted(text.row(first, widths, cells, " "), c, term)
+        yield from _painted(text.row(first, widths, cells), c, term)
         yield from text.row(second, more, further, _INDENT)
         yield from _why(c, term)
 
@@ -176,11 +176,11 @@ def _memory_bar(c: Candidate, headroom: float, term: Terminal) -> str:
     usable = c.memory.usable_bytes
     peak = units.gib_band(c.memory.device_bytes)
     if usable is None:
-        return f" {c.rank:>2}  {peak}, memory of the GPU unknown"
+        return f"{c.rank:>2}  {peak}, memory of the GPU unknown"
     parts = [(letter, getattr(c.memory.parts_bytes, name)) for letter, name in describe.PART_LETTERS]
     drawn = text.bar(parts, usable, usable * (1 - headroom), _BAR_WIDTH[term.wide])
     of = f" of {units.gib(usable)}" if term.wide else ""
-    return f" {c.rank:>2}  {drawn}  {peak}{of}  {units.percent(c.memory.device_bytes.mid / usable)}"
+    return f"{c.rank:>2}  {drawn}  {peak}{of}  {units.percent(c.memory.device_bytes.mid / usable)}"
 
 
 def bar_legend(shown: Sequence[MemoryParts]) -> str:
@@ -227,7 +227,7 @@ def _verdict_sentence(answer: Suggestion) -> str:
 
 def _misses(answer: Suggestion, now: datetime, term: Terminal) -> Iterator[str]:
     budget = answer.goal.budget_usd
-    columns = [Column("#", right=True), Column("GPUS", 15), Column("TIME", 14), Column("COST USD", 13)]
+    columns = [Column(" #", right=True), Column("GPUS", 15), Column("TIME"), Column("COST USD", 13)]
     columns[1:1] = [Column("OVER BY")] if budget is not None else []
     columns += [Column(f"{units.usd(budget)} BUYS", 14)] if budget is not None else []
     rows = []

@@ -61,7 +61,9 @@ def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) ->
     wanted = [max(map(len, cells)) for cells in texts]
     words = [max(len(word) for cell in cells for word in [cells[0], *cell.split(" ")]) for cells in texts]
     widths = _shrink(wanted, [max(w, c.least) for w, c in zip(words, columns, strict=True)], width)
-    return _shrink(widths, [len(c.title) for c in columns], width)
+    return _shrink(
+        widths, [min(w, max(4, len(c.title))) for w, c in zip(widths, columns, strict=True)], width
+    )
 
 
 def _shrink(widths: Sequence[int], least: Sequence[int], total: int) -> list[int]:
@@ -136,5 +138,9 @@ def keep(words: str) -> str:
 
 
 def _wrap(cell: str, width: int) -> list[str]:
-    lines = textwrap.wrap(cell, width, break_on_hyphens=False) if len(cell) > width else [cell]
+    """Break a cell at blanks; inside a word only where it is longer than a line, at hyphens first."""
+    if len(cell) <= width:
+        return [cell.replace(_JOINED, " ")]
+    too_long = max(map(len, cell.split(" "))) > width
+    lines = textwrap.wrap(cell, width, break_on_hyphens=too_long)
     return [line.replace(_JOINED, " ") for line in lines] or [""]

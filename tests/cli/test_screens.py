@@ -118,7 +118,7 @@ def test_region_and_speed_go_first_at_80_columns(suggestion: Suggestion, now: da
         "GPUS",
         "TIME",
         "COST USD",
-        "GiB OF GPU",
+        "PEAK GiB",
         "AGE",
         "OFFER",
         "LAYOUT",
