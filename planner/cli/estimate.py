@@ -22,9 +22,11 @@ _OF_THE_ANSWER = ("plan_id", "runs", "json", "quiet", "headroom", "explain")
 def run(options: Options) -> int:
     """Answer one ``plan estimate``; returns 1 where a line of ``--runs`` had an error."""
     _check_source(options)
-    headroom = 0.2 if options["headroom"] is None else units.parse_fraction(options["headroom"], "--headroom")
+    asked_headroom = options["headroom"]
+    headroom = 0.2 if asked_headroom is None else units.parse_fraction(asked_headroom, "--headroom")
     if options["runs"] is not None:
-        return _file(options["runs"], options, headroom)
+        # a run description is judged as the contract says, without headroom, unless one is asked for
+        return _file(options["runs"], options, 0.0 if asked_headroom is None else headroom)
     if options["plan_id"] is not None:
         candidate = store.find(options["plan_id"]).candidate
         _show(_of_plan(candidate), options, headroom, candidate)

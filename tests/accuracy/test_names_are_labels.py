@@ -2,6 +2,7 @@
 
 import json
 
+import answering
 import pytest
 import scoring
 
@@ -26,7 +27,8 @@ def figures(estimate):
 
 @pytest.mark.parametrize("name", ["memory", "throughput"])
 def test_a_run_under_another_name_gets_the_same_figures(name):
-    with_dims = [c for c in scoring.cases(name) if "layers" in c.description["model"]][::7]
+    answered = [case for case, _ in answering.answers(name).answered]
+    with_dims = [case for case in answered if "layers" in case.description["model"]][::7]
     assert len(with_dims) > 40
     requests = [(parse_line(case.line), parse_line(renamed(case))) for case in with_dims]
     known = api.estimate([request for request, _ in requests])
