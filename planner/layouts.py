@@ -30,6 +30,7 @@ Scope = Literal["data-parallel", "model-parallel", "offload"]
 TOKENS_PER_MICRO_BATCH = 32_768
 FULL_WIDTH = 2_048
 MOST_TENSOR_PARALLEL = 16
+MOST_PIPELINE_STAGES = 64
 # A context-parallel rank keeps at least this many tokens, else its matrices get small for little memory.
 TOKENS_PER_CONTEXT_RANK = 4_096
 # A batch that follows from the default rule may be rounded by this much to be divisible by the GPUs.
@@ -137,7 +138,7 @@ def meshes(
 
     ``data-parallel``: DDP, ZeRO 1-3, hybrid shard. ``model-parallel``: those that split the model as well, by
     tensor, pipeline, context or experts. ``offload``: data-parallel ones that keep state in host memory.
-    Tensor parallel stays within ``nodes.reach``. Degrees are powers of two and divisors of a node.
+    Tensor parallel stays within ``nodes.reach``. Degrees are powers of two, and divisors of the GPUs for stages.
     """
     rows = [
         layout_row(mesh)
@@ -159,7 +160,8 @@ def _degrees(
     gpus = nodes.gpus_per_node * nodes.num_nodes
     split = scope == "model-parallel"
     tps = [tp for tp in _pinned(pins.tp, _tensor_degrees(nodes) if split else (1,)) if tp <= nodes.reach]
-    pps = _pinned(pins.pp, _powers(min(gpus, model.num_layers)) if split else (1,))
+    most_pp = min(model.num_layers, MOST_PIPELINE_STAGES)
+    pps = _pinned(pins.pp, [d for d in _divisors(gpus) if d <= most_pp] if split else (1,))
     cps = _pinned(pins.cp, _powers(training.seq_len // TOKENS_PER_CONTEXT_RANK) if split else (1,))
     for tp in tps:
         for pp in pps:
@@ -259,7 +261,8 @@ def _powers(limit: int) -> list[int]:
 
 
 def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
 
 
 # ---------------------------------------------------------------------------------- recompute and micro-batch
