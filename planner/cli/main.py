@@ -64,6 +64,7 @@ def _complain(message: str, hint: str) -> int:
 def _help_of(arguments: Sequence[str]) -> str:
     """Name the help page that knows the options of this command line."""
     known = {c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands}
+    known |= {str(g.name) for g in app.registered_groups}
     named = [a for a in arguments[:1] if a in known]
     return " ".join(["plan", *named, "--help"])
 
@@ -206,6 +207,12 @@ def gpus(
     _command("gpu_table", context)
 
 
+@app.command()
+def accuracy(context: typer.Context, by: o.By = None, json: o.Json = False) -> None:
+    """Show how far predictions were from measured runs."""
+    _command("accuracy", context)
+
+
 @app.command("ls")
 def list_plans(
     context: typer.Context, plans: o.ListPlans = False, json: o.Json = False, quiet: o.Quiet = False
@@ -218,3 +225,42 @@ def list_plans(
 def remove_plans(context: typer.Context, ids: o.PlanIds, quiet: o.Quiet = False) -> None:
     """Delete saved plans."""
     _command("plans_rm", context)
+
+
+prices = typer.Typer(rich_markup_mode=None)
+app.add_typer(prices, name="prices")
+
+
+@prices.callback(invoke_without_command=True)
+def _prices(
+    context: typer.Context,
+    gpu: o.Gpus = None,
+    provider: o.Providers = None,
+    region: o.Regions = None,
+    market: o.PriceMarket = None,
+    spot: o.Spot = False,
+    max: o.Most = None,  # the option's name
+    all: o.All = False,
+    sort: o.PriceSort = None,
+    missing: o.Missing = False,
+    history: o.History = False,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """List offers with price, age and source; 'refresh' asks the providers, 'diff' shows what moved."""
+    if context.invoked_subcommand is None:
+        _command("prices", context)
+
+
+@prices.command("refresh")
+def refresh_prices(
+    context: typer.Context, names: o.ProviderNames = None, json: o.Json = False, quiet: o.Quiet = False
+) -> None:
+    """Ask providers for their prices, all at once; what fails leaves the last good prices in use."""
+    _command("prices_refresh", context)
+
+
+@prices.command("diff")
+def diff_prices(context: typer.Context, names: o.ProviderNames = None, json: o.Json = False) -> None:
+    """Show which prices moved between the last two refreshes."""
+    _command("prices_diff", context)

@@ -239,6 +239,14 @@ Link = Annotated[
 Explain = Annotated[
     bool, typer.Option("--explain", help="Each term of memory and time: formula, inputs, source and basis.")
 ]
+By = Annotated[
+    Text,
+    typer.Option(
+        "--by",
+        metavar="GROUP",
+        help="source, gpu, method, layout, precision, size or scale; a summary if not given.",
+    ),
+]
 ListPlans = Annotated[bool, typer.Option("--plans", help="List saved plans.")]
 PlanIds = Annotated[
     list[str],
@@ -249,4 +257,25 @@ GpuNames = Annotated[
     typer.Argument(
         metavar="[NAME]...", autocompletion=complete.gpu_names, help="Only these GPUs.", show_default=False
     ),
+]
+
+# prices
+PriceMarket = Annotated[
+    Text,
+    typer.Option(
+        "--market",
+        metavar="NAME",
+        help="any, on-demand (default), spot, capacity-block, community, reserved.",
+    ),
+]
+PriceSort = Annotated[
+    Text, typer.Option("--sort", metavar="KEY", help="price (of one GPU, default), node, age or provider.")
+]
+Most = Annotated[Text, typer.Option("--max", metavar="N", help="How many rows to show (20).")]
+All = Annotated[bool, typer.Option("--all", help="Show all rows.")]
+Missing = Annotated[bool, typer.Option("--missing", help="Only offers without a price, and why.")]
+History = Annotated[bool, typer.Option("--history", help="Prices over time, from past refreshes.")]
+ProviderNames = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PROVIDER]...", help="Only these providers.", show_default=False),
 ]

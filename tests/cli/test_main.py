@@ -73,7 +73,7 @@ def test_no_arguments_print_help() -> None:
     assert plan().stdout == plan("--help").stdout
 
 
-@pytest.mark.parametrize("command", ["suggest", "estimate", "gpus", "ls", "rm"])
+@pytest.mark.parametrize("command", ["suggest", "estimate", "gpus", "accuracy", "ls", "rm"])
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([command, "--help"]) == 0
     assert f"Usage: plan {command}" in capsys.readouterr().out
@@ -110,6 +110,15 @@ def test_shell_completes_names(typed: str, offered: str) -> None:
     }
     done = plan(env={**os.environ, **shell})
     assert offered in done.stdout.split()
+
+
+@pytest.mark.parametrize("by", ["", "--by gpu", "--by source", "--by layout"])
+def test_accuracy_shows_errors_by_group(by: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["accuracy", *by.split()]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 100
+    for word in ("PEAK MEMORY", "TOKENS A SECOND AND GPU", "MACRO", "BIAS"):
+        assert word in out
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
