@@ -138,7 +138,7 @@ def meshes(
 
     ``data-parallel``: DDP, ZeRO 1-3, hybrid shard. ``model-parallel``: those that split the model as well, by
     tensor, pipeline, context or experts. ``offload``: data-parallel ones that keep state in host memory.
-    Tensor parallel stays within ``nodes.reach``. Degrees are powers of two, and divisors of the GPUs for stages.
+    Tensor parallel stays within ``nodes.reach``; pipeline stages divide the GPUs.
     """
     rows = [
         layout_row(mesh)

@@ -21,6 +21,7 @@ from planner.grouping import Index, distinct, first_of, pairs
 from planner.layouts import RECOMPUTE, ROW, BatchRule, Nodes, Scope
 from planner.legality import optimizer_reason
 from planner.links import is_slow, link, machine_columns, take_machines
+from planner.model_count import count_params
 from planner.physics import Physics, communication_share, physics_of
 from planner.search_state import (
     OK,
@@ -30,6 +31,7 @@ from planner.search_state import (
     TOO_BIG_FOR_HOST,
     TOO_BIG_TO_LOAD,
     Found,
+    Lacking,
     Picks,
     State,
     simplest_of_the_fastest,
@@ -43,6 +45,7 @@ BATCH_SHAPES = 128  # of a large model, searched at once
 SLOW_LINK_SHARE = 0.5
 # Below so many parameters the model is split only where data parallelism alone finds nothing that is ok.
 SPLIT_FROM_PARAMS = 3e9
+SPLIT_ADAPTERS_FROM_PARAMS = 30e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,9 @@ def search(
 ) -> Found:
     """Search all layouts of all shapes.
 
-    First data parallelism, and splitting the model where it is large; then, for shapes without an ok layout,
-    splits, 8-bit optimizer states (where the user left the optimizer free) and offload.
+    First data parallelism, and splitting the model where it is large. Then, for shapes without an ok layout,
+    splits and 8-bit optimizer states (where the user left the optimizer free). Last, for shapes where nothing
+    fits, offload, and splits of a small model with adapters, which few frameworks train that way.
     """
     trainings = [training]
     if free_optimizer and training.optimizer == "adamw" and training.method in ("pretrain", "full"):
@@ -97,8 +101,10 @@ def search(
     state = State(len(shapes))
     most = np.inf if allow_slow_link else SLOW_LINK_SHARE
     large = float(physics[0].model.params_total) >= SPLIT_FROM_PARAMS
-    for variant, scope, preference, always in _passes(len(trainings), large, pins):
-        todo = np.arange(len(shapes)) if always else state.without_ok()
+    for variant, scope, preference, where in _passes(
+        len(trainings), _split_where(model, training, pins), pins
+    ):
+        todo = state.lacking(where)
         allowed = [optimizer_reason(gpu(shapes[i].gpu), trainings[variant].optimizer) is None for i in todo]
         todo = todo[np.array(allowed, dtype=bool)]
         if len(todo):
@@ -108,15 +114,26 @@ def search(
     return state.found(tuple(trainings))
 
 
-def _passes(num_trainings: int, large: bool, pins: LayoutPins) -> Iterable[tuple[int, Scope, int, bool]]:
-    """(variant, scope, preference, for all shapes) in order."""
-    yield 0, "data-parallel", 0, True
-    yield 0, "model-parallel", 0, large or layouts.splits(pins)
+def _split_where(model: ModelSpec, training: TrainingSpec, pins: LayoutPins) -> Lacking:
+    """Which shapes the model is split on."""
+    params = count_params(model).total
+    adapters = training.method in ("lora", "qlora")
+    if layouts.splits(pins) or params >= (SPLIT_ADAPTERS_FROM_PARAMS if adapters else SPLIT_FROM_PARAMS):
+        return "all"
+    return "nothing fits" if adapters else "nothing ok"
+
+
+def _passes(
+    num_trainings: int, split_where: Lacking, pins: LayoutPins
+) -> Iterable[tuple[int, Scope, int, Lacking]]:
+    """(variant, scope, preference, which shapes) in order."""
+    yield 0, "data-parallel", 0, "all"
+    yield 0, "model-parallel", 0, split_where
     if num_trainings > 1:
-        yield 1, "data-parallel", 1, False
-        yield 1, "model-parallel", 1, False
+        yield 1, "data-parallel", 1, "nothing ok"
+        yield 1, "model-parallel", 1, "nothing ok"
     if pins.offload is None:
-        yield 0, "offload", 2, False
+        yield 0, "offload", 2, "nothing fits"
 
 
 def _portions(shapes: Sequence[Shape], todo: Index, size: int) -> Iterable[Index]:

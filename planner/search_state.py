@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from planner.types import TrainingSpec
 
 # Repeated measurements of one setting differ by so much: a layout must gain more to be worth its complexity.
 NOISE = 1.03
+Lacking = Literal["all", "nothing ok", "nothing fits"]
 _EIGHT_BIT = FAMILIES.index("8-bit optimizer")
 OK, TIGHT, SLOW_LINK = 0, 1, 2
 NO_LAYOUT, TOO_BIG, TOO_BIG_TO_LOAD, TOO_BIG_FOR_HOST = 1, 2, 3, 4
@@ -62,6 +64,7 @@ class State:
         self.num_shapes = num_shapes
         self.picks: list[Picks] = []
         self.has_ok = np.zeros(num_shapes, dtype=bool)
+        self.has_fitting = np.zeros(num_shapes, dtype=bool)
         self.has_any = np.zeros(num_shapes, dtype=bool)
         self.why = np.full(num_shapes, NO_LAYOUT)
         self.least = np.full(num_shapes, np.inf)
@@ -69,9 +72,11 @@ class State:
         self.variant = np.zeros(num_shapes, dtype=np.int64)
         self.families = np.zeros(len(FAMILIES), dtype=np.int64)
 
-    def without_ok(self) -> Index:
-        """Shapes for which no ok layout was found yet."""
-        return np.nonzero(~self.has_ok)[0]
+    def lacking(self, what: Lacking) -> Index:
+        """Shapes for which no layout, or no ok one, was found yet; or all shapes."""
+        if what == "all":
+            return np.arange(self.num_shapes)
+        return np.nonzero(~(self.has_ok if what == "nothing ok" else self.has_fitting))[0]
 
     def count(self, table: Array, times: int, variant: int) -> None:
         """Count the layouts of a table by family; with 8-bit optimizer states they are one of their own."""
@@ -89,6 +94,7 @@ class State:
         """Keep picks of a pass."""
         self.picks.append(picks)
         self.has_ok[picks.shape[picks.grade == OK]] = True
+        self.has_fitting[picks.shape[picks.grade <= TIGHT]] = True
         self.has_any[picks.shape] = True
 
     def found(self, variants: tuple[TrainingSpec, ...]) -> Found:
