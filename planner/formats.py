@@ -73,7 +73,9 @@ def format_columns(
     compute = float(COMPUTE_BYTES[numerics])
     state = 4.0 if mastered else weight
     moments, moments_root = moment_bytes(training.optimizer, state)
-    base_linear, base_other = _base_bytes(training, lora, profile, compute) if lora else (weight, weight)
+    base_linear, base_other = (
+        _base_bytes(training, lora, profile, compute, sharded=sharded) if lora else (weight, weight)
+    )
     wide_residual = amp or (lora is not None and base_other == 4)
     frozen_cast = lora is not None and base_linear == 4 and compute == 2
     copy = _adapter_copy(training, lora, profile, sharded=sharded)
@@ -147,7 +149,7 @@ _QUANT_BYTES = {
 
 
 def _base_bytes(
-    training: TrainingSpec, lora: LoraSpec, profile: MemoryProfile, compute: float
+    training: TrainingSpec, lora: LoraSpec, profile: MemoryProfile, compute: float, *, sharded: bool
 ) -> tuple[float, float]:
     """Bytes per frozen parameter of linears in blocks, and of everything else."""
     mixed = training.precision in ("bf16", "fp16", "fp8") and training.numerics is None
@@ -155,7 +157,7 @@ def _base_bytes(
     if lora.base_bits == 16:
         return plain, plain
     linear = _QUANT_BYTES[lora.quant or "nf4", lora.base_bits]
-    prepared = profile.kbit_preparation and lora.quant != "gptq"
+    prepared = profile.kbit_preparation and lora.quant != "gptq" and not sharded
     return linear, 4.0 if prepared else compute
 
 

@@ -58,7 +58,9 @@ def block_bytes(model: ModelColumns, training: TrainingColumns, formats: FormatC
         dense=dense,
         moe=moe,
         dense_selective=_selective(model, block, formats, dense, model.ffn),
-        moe_selective=_selective(model, block, formats, moe, model.shared_ffn),
+        moe_selective=_without_modules(
+            model, block, formats, _selective(model, block, formats, moe, model.shared_ffn)
+        ),
         head=_norm_tensors(model, block, formats) * model.hidden + e * model.hidden + 4,
         backward_wide=(formats.residual + e) * model.hidden,
         backward_split=(1 + model.gated) * e * widest,
@@ -154,21 +156,35 @@ def _expert_bytes(
 def _selective(
     model: ModelColumns, block: BlockColumns, formats: FormatColumns, whole: TokenBytes, ffn: Array
 ) -> TokenBytes:
-    """Keep, under selective recompute, every second matrix multiply and attention kept, or all but
-    attention scores.
+    """Keep, under selective recompute, what a per-operator list keeps, or all but attention scores.
 
-    The first is torchtitan's per-operator list (outputs of q, v, gate and down linears, attention, block
-    input).
+    The list is torchtitan's: outputs of q, v, gate and down linears (not of routed experts), attention, block
+    input. Megatron recomputes core attention (arXiv 2205.05198 section 5).
     """
     e = formats.compute
     op_wide = (formats.residual + e) * model.hidden
-    op_split = (
-        e * (model.q_width + model.v_width + model.o_width + ffn) + 4 * model.num_heads
-    )  # not routed experts
+    op_split = e * (model.q_width + model.v_width + model.o_width + ffn) + 4 * model.num_heads
     op = block.selective_op == 1
     attention = block.selective_attention == 1
     return TokenBytes(
         wide=np.where(op, op_wide, whole.wide),
         split=np.where(op, op_split, whole.split),
         score=np.where(op | attention, 0.0, whole.score),
+    )
+
+
+def _without_modules(
+    model: ModelColumns, block: BlockColumns, formats: FormatColumns, kept: TokenBytes
+) -> TokenBytes:
+    """Drop what Megatron's recipes for experts recompute: norms, expert activations, MLA's up-projections.
+
+    ``recompute_modules`` of NVIDIA-NeMo/Megatron-Bridge perf_recipes: layernorm, moe_act, mla_up_proj.
+    """
+    e, modules = formats.compute, block.selective_attention
+    experts = e * model.experts_per_token * block.moe_copies * model.expert_ffn
+    latent = (model.mla_kv_rank > 0) * e * (model.q_width + model.k_width + model.v_width)
+    return TokenBytes(
+        wide=kept.wide - modules * 2 * e * model.hidden,
+        split=kept.split - modules * (experts + latent),
+        score=kept.score,
     )
