@@ -33,8 +33,8 @@ _GPU_SHAPE = re.compile(r"^(?:BM|VM)\.(GPU\d?)(?:\.([A-Za-z0-9-]+))?\.\d+$")
 class Oci:
     """See the module. ``regions``: where offers are listed, ``()`` for those of ``data/regions.csv``."""
 
+    url: str = "https://apexapps.oracle.com/pls/apex/cetools/api/v1/products/"
     shapes_url: str = "https://www.oracle.com/a/ocom/docs/cloudestimator2/data/shapes.json"
-    prices_url: str = "https://apexapps.oracle.com/pls/apex/cetools/api/v1/products/"
     regions: tuple[str, ...] = ()
     provider: str = "oci"
     complete: bool = True
@@ -44,22 +44,21 @@ class Oci:
         return None
 
     def fetch(self, environment: Mapping[str, str]) -> Sequence[bytes]:
-        """Shapes, then prices."""
+        """Prices, then shapes."""
         with http.session() as using:
             return [
+                http.ask(using, self.url, params={"currencyCode": "USD"}),
                 http.ask(using, self.shapes_url),
-                http.ask(using, self.prices_url, params={"currencyCode": "USD"}),
             ]
 
     def parse(self, raw: Sequence[bytes], seen: datetime) -> Parsed:
         """Offers of every GPU shape, on demand and preemptible."""
-        if len(raw) != 2:
-            raise AnswerError(f"{len(raw)} answers, not 2: shapes and prices")
-        shapes, products = (_items(page) for page in raw)
+        items = [item for page in raw for item in _items(page)]
+        products = {str(i["partNumber"]): i for i in items if isinstance(i, dict) and "partNumber" in i}
+        shapes = [i for i in items if not (isinstance(i, dict) and "partNumber" in i)]
         found = Collector(self.provider)
-        by_part = {str(p.get("partNumber")): p for p in products if isinstance(p, dict)}
         regions = self.regions or reading.regions_of(self.provider)
-        found.each(shapes, lambda shape: _offers(found, shape, by_part, regions, seen))
+        found.each(shapes, lambda shape: _offers(found, shape, products, regions, seen))
         return found.parsed()
 
 

@@ -22,6 +22,7 @@ from providers.reading import Collector, Json, Node, Price, UnreadError
 
 CLIENT_ID, CLIENT_SECRET = "VERDA_CLIENT_ID", "VERDA_CLIENT_SECRET"
 SOURCE = "Verda API, instance-types"
+MARKETS = ("on-demand", "spot")
 _COUNT = re.compile(r"^\s*\d+\s*x\s+", re.IGNORECASE)
 _MEMORY = re.compile(r"\s+\d+\s*GB$", re.IGNORECASE)
 
@@ -39,52 +40,66 @@ class Verda:
         missing = [k for k in (CLIENT_ID, CLIENT_SECRET) if not environment.get(k)]
         if not missing:
             return None
-        hint = f"export {CLIENT_ID}=… {CLIENT_SECRET}=…   (console.verda.com, Keys, Cloud API Credentials)"
+        exports = " && ".join(f"export {k}=…" for k in missing)
+        hint = f"{exports}   (console.verda.com, Keys, Cloud API Credentials)"
         return Unavailable(f"no credentials ({', '.join(missing)})", hint)
 
     def fetch(self, environment: Mapping[str, str]) -> Sequence[bytes]:
         """Types, then what is free on demand, then what is free as spot."""
         secrets = {"client_id": environment[CLIENT_ID], "client_secret": environment[CLIENT_SECRET]}
-        with http.session() as using:
-            try:
+        try:
+            with http.session() as using:
                 body = {"grant_type": "client_credentials", **secrets}
                 answer = http.document(http.ask(using, f"{self.url}/oauth2/token", body=body))
-            except AnswerError as error:
-                raise AnswerError(http.clean(str(error), list(secrets.values()))) from None
-            token = answer.get("access_token")
-            if not isinstance(token, str) or not token:
-                raise AnswerError("no access_token in the answer")
-            headers = {"Authorization": f"Bearer {token}"}
-            types = http.ask(using, f"{self.url}/instance-types", params={"currency": "usd"}, headers=headers)
-            free = [
-                http.ask(using, f"{self.url}/instance-availability", params={"isSpot": spot}, headers=headers)
-                for spot in ("false", "true")
-            ]
-        return [types, *free]
+                token = answer.get("access_token")
+                if not isinstance(token, str) or not token:
+                    raise AnswerError("no access_token in the answer")
+                asked = (
+                    ("instance-types", {"currency": "usd"}),
+                    ("instance-availability", {"isSpot": "false"}),
+                    ("instance-availability", {"isSpot": "true"}),
+                )
+                headers = {"Authorization": f"Bearer {token}"}
+                return [
+                    http.ask(using, f"{self.url}/{path}", params=params, headers=headers)
+                    for path, params in asked
+                ]
+        except AnswerError as error:
+            raise AnswerError(http.clean(str(error), list(secrets.values()))) from None
 
     def parse(self, raw: Sequence[bytes], seen: datetime) -> Parsed:
-        """Offers of every type in every location that has it free."""
-        if len(raw) != 3:
-            raise AnswerError(f"{len(raw)} answers, not 3: types, and what is free in two markets")
-        types = http.load(raw[0])
-        if not isinstance(types, list):
-            raise AnswerError("the types are not a list")
+        """Offers of every type in every location that has it free; the first availability is on demand."""
+        pages = [_rows(page) for page in raw]
+        types = [row for page in pages if _is_types(page) for row in page]
+        free = [_free(page) for page in pages if not _is_types(page)]
+        if types and len(free) != len(MARKETS):
+            raise AnswerError(f"{len(free)} availabilities in the answer, not one for each market")
         found = Collector(self.provider)
-        free = {"on-demand": _free(raw[1]), "spot": _free(raw[2])}
-        found.each(types, lambda entry: _offers(found, entry, free, seen))
+        where = dict(zip(MARKETS, free, strict=False))
+        found.each(types, lambda entry: _offers(found, entry, where, seen))
         return found.parsed()
 
 
 ADAPTER = Verda()
 
 
-def _free(page: bytes) -> dict[str, list[str]]:
+def _rows(page: bytes) -> list[object]:
+    """Rows of an answer."""
+    read = http.load(page)
+    if not isinstance(read, list):
+        raise AnswerError("the answer is not a list")
+    return read
+
+
+def _is_types(page: Sequence[object]) -> bool:
+    """Tell the types from what is free where: a list of which may be empty."""
+    return bool(page) and not (isinstance(page[0], dict) and "location_code" in page[0])
+
+
+def _free(page: Sequence[object]) -> dict[str, list[str]]:
     """Locations by the type that is free there."""
-    listed = http.load(page)
-    if not isinstance(listed, list):
-        raise AnswerError("the availabilities are not a list")
     where: dict[str, list[str]] = {}
-    for entry in listed:
+    for entry in page:
         location = entry.get("location_code") if isinstance(entry, dict) else None
         types = entry.get("availabilities") if isinstance(entry, dict) else None
         if not isinstance(location, str) or not isinstance(types, list):

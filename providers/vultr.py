@@ -21,7 +21,7 @@ from planner.gpus import gpu as gpu_of
 from planner.types import Offer
 from providers import http, reading
 from providers.base import AnswerError, Parsed, Unavailable
-from providers.reading import MEMORY_TOLERANCE, Collector, Json, Node, Price, UnreadError
+from providers.reading import Collector, Json, Node, Price, UnreadError
 
 SOURCE = "Vultr API, plans"
 COUNTS = (1, 2, 4, 8, 16)
@@ -151,10 +151,9 @@ def _gpus(found: Collector, name: str, plan: Json) -> tuple[str | None, int]:
 
 def _count(gpu: str, total_gb: Decimal) -> int:
     """How many GPUs have so much memory: 0 for a share of one. Raises ``UnreadError`` for an odd number."""
-    ratio = float(total_gb) / gpu_of(gpu).marketing_memory_gb
-    if ratio < 1 - MEMORY_TOLERANCE:
+    if not reading.has_memory(gpu, total_gb) and total_gb < gpu_of(gpu).marketing_memory_gb:
         return 0
-    nearest = min(COUNTS, key=lambda n: abs(ratio / n - 1))
-    if abs(ratio / nearest - 1) > MEMORY_TOLERANCE:
+    fitting = [n for n in COUNTS if reading.has_memory(gpu, total_gb / n)]
+    if len(fitting) != 1:
         raise UnreadError(f"{total_gb} GB is no number of {gpu}")
-    return nearest
+    return fitting[0]
