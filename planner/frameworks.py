@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +24,8 @@ _ISO_DATE = re.compile(r"\b(20\d\d)(?:-(\d\d))?\b")
 _SHORT_VERSION = re.compile(r"\b(2\d)\.(0[1-9]|1[0-2])\b")
 
 
-class MemoryProfile(Record):
+@dataclass(frozen=True, slots=True)
+class MemoryProfile:
     """What decides peak memory. Bytes are per element unless the name says otherwise; see frameworks.toml."""
 
     # number formats
@@ -108,7 +110,8 @@ class LayoutHabits(Record):
     pipeline_splits_batch: bool = False
 
 
-class Profile(Record):
+@dataclass(frozen=True, slots=True)
+class Profile:
     """A framework at a time. ``known`` is false where no pattern fits and the generic profile stands in."""
 
     id: str
@@ -164,7 +167,7 @@ def profile(profile_id: str, *, known: bool = True) -> Profile:
         title=head["title"],
         source=head["source"],
         known=known,
-        memory=MemoryProfile.model_validate(table(profile_id, "memory")),
+        memory=MemoryProfile(**table(profile_id, "memory")),
         layout=LayoutHabits.model_validate(table(profile_id, "layout")),
     )
 

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from planner import frameworks
 from planner.numerics import training_columns
@@ -98,3 +99,9 @@ def test_precision_decides_numerics_where_the_profile_may_not() -> None:
     columns = [training_columns([a_training(precision=p)]).unsharded for p in ("fp32", "bf16", "bf16-pure")]
     assert [float(c.compute) for c in columns] == [4, 2, 2]
     assert [float(c.weight) for c in columns] == [4, 4, 2]
+
+
+def test_every_value_of_a_profile_is_of_its_type() -> None:
+    check = TypeAdapter(frameworks.MemoryProfile)
+    for profile_id in frameworks.profile_ids():
+        check.validate_python(dict(frameworks.table(profile_id, "memory")), strict=False)
