@@ -83,8 +83,8 @@ def _least(of: Outcome, reason: str, rows: Index) -> int:
 def _words(of: Outcome, reason: str, row: int, rows: Index, offer: Offer, nodes: int) -> str:
     """Say what the nearest loser would need."""
     costs, name = of.judged.cost, machine(offer, nodes)
-    if reason == "price":
-        return _unpriced(of, rows)
+    if reason in ("price", "availability"):
+        return _counted(of, rows, "price unknown" if reason == "price" else "sold out when last seen")
     if reason == "host-memory":
         need = float(of.found.picks.host_bytes[of.judged.pick[row]])
         return f"{name}: needs {units.gib(need)} of host memory, has {units.gib(offer.host_memory_bytes)}"
@@ -97,14 +97,14 @@ def _words(of: Outcome, reason: str, row: int, rows: Index, offer: Offer, nodes:
     return f"{name}: {spent}"
 
 
-def _unpriced(of: Outcome, rows: Index) -> str:
-    """Count offers without a price by provider."""
+def _counted(of: Outcome, rows: Index, why: str) -> str:
+    """Count rows that were not ranked by provider."""
     counts: dict[str, int] = {}
     for row in rows:
         provider = offer_of(of, of.judged, int(row)).provider
         counts[provider] = counts.get(provider, 0) + 1
     by_count = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return f"not ranked, price unknown ({', '.join(f'{name} {n}' for name, n in by_count)})"
+    return f"not ranked, {why} ({', '.join(f'{name} {n}' for name, n in by_count)})"
 
 
 def _waits(of: Outcome, row: int, offer: Offer, nodes: int) -> str:

@@ -436,7 +436,16 @@ class Rejection(Record):
     """Candidates that lost for one reason: how many, the nearest miss, and the flags that would save it."""
 
     reason: Literal[
-        "memory", "budget", "deadline", "link", "price", "stage", "host-memory", "load", "illegal"
+        "memory",
+        "budget",
+        "deadline",
+        "link",
+        "price",
+        "stage",
+        "host-memory",
+        "load",
+        "illegal",
+        "availability",
     ]
     count: int
     nearest: str

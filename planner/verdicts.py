@@ -25,7 +25,18 @@ from planner.search_state import OK as MEMORY_OK
 from planner.search_state import SLOW_LINK, Picks
 from planner.types import Goal, Layout, ModelSpec, Offer, TrainingSpec
 
-REASONS = ("illegal", "memory", "load", "host-memory", "price", "link", "stage", "deadline", "budget")
+REASONS = (
+    "illegal",
+    "memory",
+    "load",
+    "host-memory",
+    "availability",
+    "price",
+    "link",
+    "stage",
+    "deadline",
+    "budget",
+)
 OK, TIGHT, OVER = 0, 1, 2
 ECC_FROM_H = 24.0
 
@@ -118,9 +129,11 @@ def _reasons(
     costs: CostColumns,
 ) -> Index:
     """First reason that each row is lost for, -1 where it is not."""
+    of = market.offer[listing]
     hosts = np.array([o.host_memory_bytes or np.nan for o in market.offers], dtype=np.float64)
     broken = {
-        "host-memory": picks.host_bytes[pick] > hosts[market.offer[listing]],
+        "host-memory": picks.host_bytes[pick] > hosts[of],
+        "availability": np.array([o.available is False for o in market.offers], dtype=bool)[of],
         "price": np.isnan(costs.usd.mid),
         "link": picks.grade[pick] == SLOW_LINK,
         "stage": _stage_broken(goal, market, listing, costs),

@@ -139,6 +139,13 @@ def test_an_unknown_price_is_not_ranked_and_is_counted(offers: Offers) -> None:
     assert all(c.offer.usd_per_hour is not None for c in found.candidates)
 
 
+def test_what_is_sold_out_is_not_ranked_and_is_counted(make_offer: Callable[..., Offer]) -> None:
+    both = [make_offer("L40S", 1, "1.10", available=free, max_nodes=1) for free in (False, None)]
+    found = ask((both[0], both[1].model_copy(update={"provider": "south"})))
+    assert {c.offer.provider for c in found.candidates} == {"south"}
+    assert "north 1" in reason(found, "availability").nearest
+
+
 def test_gpus_without_bf16_are_never_proposed_and_fp16_would_save_them(offers: Offers) -> None:
     found = ask(offers)
     illegal = reason(found, "illegal")
