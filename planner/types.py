@@ -25,6 +25,9 @@ Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "params+optimizer", "activations"]
 Market = Literal["on-demand", "spot", "capacity-block", "community", "reserved", "owned"]
 Verdict = Literal["ok", "tight", "over"]
+RejectionReason = Literal[
+    "memory", "budget", "deadline", "link", "price", "stage", "host-memory", "load", "illegal", "availability"
+]
 PeakAt = Literal["forward", "loss", "backward", "optimizer"]
 MemoryKind = Literal["allocated", "reserved", "device"]
 
@@ -435,18 +438,7 @@ class Candidate(Record):
 class Rejection(Record):
     """Candidates that lost for one reason: how many, the nearest miss, and the flags that would save it."""
 
-    reason: Literal[
-        "memory",
-        "budget",
-        "deadline",
-        "link",
-        "price",
-        "stage",
-        "host-memory",
-        "load",
-        "illegal",
-        "availability",
-    ]
+    reason: RejectionReason
     count: int
     nearest: str
     rescue: str | None
