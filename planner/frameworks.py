@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.types import Loss, MemoryKind, Numerics, OptimizerImpl, Recompute, Record
+from planner.types import Loss, MemoryKind, Numerics, OptimizerImpl, Recompute
 
 GENERIC = "generic"
 _DATA = Path(__file__).with_name("data") / "frameworks.toml"
@@ -100,7 +100,8 @@ class MemoryProfile:
     printed_kind: MemoryKind
 
 
-class LayoutHabits(Record):
+@dataclass(frozen=True, slots=True)
+class LayoutHabits:
     """What a framework does about the layout where a run does not say; ``[profile.X.layout]``.
 
     ``pipeline_splits_batch``: the batch of a rank is cut into as many micro-batches as there are stages.
@@ -168,7 +169,7 @@ def profile(profile_id: str, *, known: bool = True) -> Profile:
         source=head["source"],
         known=known,
         memory=MemoryProfile(**table(profile_id, "memory")),
-        layout=LayoutHabits.model_validate(table(profile_id, "layout")),
+        layout=LayoutHabits(**table(profile_id, "layout")),
     )
 
 

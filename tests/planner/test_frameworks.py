@@ -102,6 +102,7 @@ def test_precision_decides_numerics_where_the_profile_may_not() -> None:
 
 
 def test_every_value_of_a_profile_is_of_its_type() -> None:
-    check = TypeAdapter(frameworks.MemoryProfile)
+    memory, layout = TypeAdapter(frameworks.MemoryProfile), TypeAdapter(frameworks.LayoutHabits)
     for profile_id in frameworks.profile_ids():
-        check.validate_python(dict(frameworks.table(profile_id, "memory")), strict=False)
+        memory.validate_python(dict(frameworks.table(profile_id, "memory")))
+        layout.validate_python(dict(frameworks.table(profile_id, "layout")))
