@@ -7,6 +7,7 @@ Ids are rows of ``data/links.csv``.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from planner.types import Gpu
 
@@ -190,10 +191,16 @@ def unknown_net(card: Gpu, gpus_per_node: int) -> str:
     return _of_architecture(_UNKNOWN_NET, card, "unknown-inter")
 
 
+@lru_cache(maxsize=1024)
+def _named_fabric(said: str) -> str | None:
+    """First entry of the table that a text names; remembered, as a catalog has few texts and many rows."""
+    return next((fabric for pattern, fabric in _FABRICS if re.search(pattern, said)), None)
+
+
 def fabric_of(card: Gpu, gpus_per_node: int, text: str) -> str:
     """Id of the fabric that ``text`` names; where it names a family only, the one of the GPU's generation."""
     said = text.lower()
-    named = next((fabric for pattern, fabric in _FABRICS if re.search(pattern, said)), None)
+    named = _named_fabric(said)
     if named in ("ib", "dgx"):
         return _of_architecture(_GENERATION_IB, card, "ib-ndr")
     fast = is_board(card) and (stated_gbit_per_s(text, gpus_per_node) or 0.0) >= 800.0
