@@ -7,16 +7,19 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from planner import api
 from planner.cli import screens_suggest, store, text
-from planner.cli.own import Own, own
 from planner.cli.request import Options, Request, goal, request, top, words
 from planner.errors import UserError, did_you_mean
 from planner.types import Goal, Offer, Plan, SkippedProvider, Suggestion
 from providers import registry
+
+if TYPE_CHECKING:
+    from planner.cli.own import Own
 
 NOTHING_FITS = 3
 DEFAULT_TOP = 5
@@ -28,10 +31,10 @@ def run(options: Options) -> int:
     _check_size(asked, bounds)
     shown = top(options) or DEFAULT_TOP
     now = datetime.now(UTC)
-    mine = own(options, now)
+    mine = _brought(options, now)
     offers, skipped = offers_for(bounds, words(options["excluded"], "--not"), mine, now)
     answer = _answer(asked, bounds, offers, skipped, shown)
-    if mine.assumptions:
+    if mine is not None and mine.assumptions:
         answer = answer.model_copy(update={"assumptions": (*answer.assumptions, *mine.assumptions)})
     plans = store.save_shown(answer.candidates, command_line(), now)
     _print(answer, options, now)
@@ -52,17 +55,28 @@ def _check_size(asked: Request, bounds: Goal) -> None:
 
 
 def offers_for(
-    bounds: Goal, excluded: Sequence[str], mine: Own, now: datetime
+    bounds: Goal, excluded: Sequence[str], mine: Own | None, now: datetime
 ) -> tuple[tuple[Offer, ...], tuple[SkippedProvider, ...]]:
     """Offers of the catalog and of the user without those that were excluded.
 
     Raises ``UserError`` for unknown names.
     """
-    _check(bounds.providers, {*registry.provider_names(), *mine.providers}, "--provider")
+    more_providers, more_regions = (mine.providers, mine.regions) if mine is not None else ((), ())
+    _check(bounds.providers, {*registry.provider_names(), *more_providers}, "--provider")
     if bounds.regions:
-        _check(bounds.regions, {*registry.region_names(), *mine.regions}, "--region")
+        _check(bounds.regions, {*registry.region_names(), *more_regions}, "--region")
     found = registry.offers(now=now)
-    return without(mine.over(found.offers, now), excluded), found.skipped
+    offers = found.offers if mine is None else mine.over(found.offers, now)
+    return without(offers, excluded), found.skipped
+
+
+def _brought(options: Options, now: datetime) -> Own | None:
+    """Read the user's machines and prices; where there are none, nothing is imported for them."""
+    if not (options["own"] or options["own_ray"] or options["price_list"]):
+        return None
+    from planner.cli.own import own
+
+    return own(options, now)
 
 
 def without(offers: Sequence[Offer], excluded: Sequence[str]) -> tuple[Offer, ...]:
