@@ -13,7 +13,7 @@ from planner.cli.models import read_text
 from planner.cli.request import Options, request, run_request
 from planner.errors import UserError
 from planner.runs import RunRequest
-from planner.types import Candidate, Estimate
+from planner.types import Band, Candidate, Estimate, WholeRun
 
 FAILED = 1
 _OF_THE_ANSWER = ("plan_id", "runs", "json", "quiet", "headroom", "explain")
@@ -48,8 +48,15 @@ def _check_source(options: Options) -> None:
 
 def _of_plan(candidate: Candidate) -> Estimate:
     """Take the figures as they were when the plan was shown."""
+    hours = candidate.hours
+    gpus = candidate.run.shape.gpus_per_node * candidate.run.shape.num_nodes
+    gpu_hours = Band(low=gpus * hours.low, mid=gpus * hours.mid, high=gpus * hours.high)
     return Estimate(
-        run=candidate.run, memory=candidate.memory, speed=candidate.speed, warnings=candidate.warnings
+        run=candidate.run.model_copy(update={"id": candidate.id}),
+        memory=candidate.memory,
+        speed=candidate.speed,
+        whole=WholeRun(hours=hours, gpu_hours=gpu_hours, cost_usd=candidate.cost_usd),
+        warnings=candidate.warnings,
     )
 
 

@@ -213,6 +213,32 @@ def accuracy(context: typer.Context, by: o.By = None, json: o.Json = False) -> N
     _command("accuracy", context)
 
 
+@app.command()
+def compare(
+    context: typer.Context,
+    own: o.OwnMachines = None,
+    own_ray: o.OwnRay = None,
+    gpu: o.Gpus = None,
+    price_list: o.PriceList = None,
+    provider: o.Providers = None,
+    region: o.Regions = None,
+    excluded: o.Excluded = None,
+    market: o.Market = None,
+    spot: o.Spot = False,
+    top: o.Top = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Rent or buy: your machines against the offers of their GPU, with the hours where both cost the same."""
+    _command("compare", context)
+
+
+@app.command()
+def schema(context: typer.Context, command: o.Command) -> None:
+    """Print the JSON schema of what a command prints with --json."""
+    _command("schema", context)
+
+
 @app.command("ls")
 def list_plans(
     context: typer.Context, plans: o.ListPlans = False, json: o.Json = False, quiet: o.Quiet = False

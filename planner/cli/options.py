@@ -247,6 +247,7 @@ By = Annotated[
         help="source, gpu, method, layout, precision, size or scale; a summary if not given.",
     ),
 ]
+Command = Annotated[str, typer.Argument(metavar="COMMAND", help="A command that has --json.")]
 ListPlans = Annotated[bool, typer.Option("--plans", help="List saved plans.")]
 PlanIds = Annotated[
     list[str],

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from planner.cli import main, text
@@ -119,6 +120,19 @@ def test_accuracy_shows_errors_by_group(by: str, capsys: pytest.CaptureFixture[s
     assert max(map(len, out.splitlines())) <= 100
     for word in ("PEAK MEMORY", "TOKENS A SECOND AND GPU", "MACRO", "BIAS"):
         assert word in out
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["suggest --params 125M --budget 1000", "gpus H100", "ls --plans", "accuracy", "prices --gpu L4"],
+)
+def test_document_follows_the_schema_that_is_printed(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main.run([*command.split(), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert main.run(["schema", command.split()[0]]) == 0
+    jsonschema.validate(document, json.loads(capsys.readouterr().out))
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

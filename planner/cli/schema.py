@@ -1,0 +1,35 @@
+"""``plan schema COMMAND``: the JSON schema of what ``--json`` prints."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import typer
+
+from planner.cli.request import Options, choice
+from planner.types import Record
+
+# command -> module of planner.cli and class of its document
+DOCUMENTS = {
+    "suggest": ("json_output", "SuggestDocument"),
+    "estimate": ("json_output", "EstimateDocument"),
+    "gpus": ("json_output", "GpusDocument"),
+    "ls": ("json_output", "PlansDocument"),
+    "accuracy": ("accuracy", "AccuracyDocument"),
+    "prices": ("prices_json", "PricesDocument"),
+}
+
+
+def run(options: Options) -> int:
+    """Print the schema of a command's document."""
+    command = choice(options["command"], tuple(DOCUMENTS), "plan schema")
+    typer.echo(json.dumps(document_of(command or "").model_json_schema(mode="serialization"), indent=1))
+    return 0
+
+
+def document_of(command: str) -> type[Record]:
+    """Find the record that a command prints."""
+    module, name = DOCUMENTS[command]
+    document: type[Record] = getattr(importlib.import_module(f"planner.cli.{module}"), name)
+    return document
