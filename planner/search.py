@@ -285,7 +285,8 @@ def _remember_misses(
     known = of < len(position)
     row = np.where(known, position[np.where(known, of, 0)] if len(position) else -1, -1)
     has = row >= 0
-    state.miss(todo[has], need[row[has]], table[:, row[has]], broken[row[has]], task.variant)
+    last = task.scope == "offload"
+    state.miss(todo[has], need[row[has]], table[:, row[has]], broken[row[has]], task.variant, last=last)
 
 
 # ---------------------------------------------------------------------------------- speed

@@ -83,9 +83,14 @@ class State:
         codes = family_codes(table) if variant == 0 else np.full(table.shape[1], _EIGHT_BIT)
         self.families += times * np.bincount(codes, minlength=len(FAMILIES))
 
-    def miss(self, shape: Index, device: Array, table: Array, why: Index, variant: int) -> None:
-        """Keep the layout nearest to fitting, for shapes where it is nearer than the one known."""
-        nearer = device < self.least[shape]
+    def miss(
+        self, shape: Index, device: Array, table: Array, why: Index, variant: int, *, last: bool
+    ) -> None:
+        """Keep the layout nearest to fitting, for shapes where it is nearer than the one known.
+
+        A ``last`` resort (offload) is kept only where there is none: what a GPU lacks is memory, not a host.
+        """
+        nearer = device < (np.where(np.isinf(self.least[shape]), np.inf, 0.0) if last else self.least[shape])
         at = shape[nearer]
         self.least[at], self.why[at] = device[nearer], why[nearer]
         self.nearest[:, at], self.variant[at] = table[:, nearer], variant
