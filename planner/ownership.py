@@ -57,7 +57,7 @@ class OwnedMachine(Record):
 class Ownership:
     """What one machine costs. ``None`` = not known; ``unknown`` names those parts, ``assumed`` the guesses.
 
-    ``purchase_usd_per_month`` is what the machine loses in value a month.
+    ``purchase_usd_per_month`` is what the machine loses in value a month of ``lifetime_months``.
     """
 
     purchase_usd_per_month: Decimal | None
@@ -65,7 +65,7 @@ class Ownership:
     idle_usd_per_hour: Decimal | None
     load_usd_per_hour: Decimal
     hours_used_per_month: Decimal
-    lifetime_months: Decimal
+    lifetime_months: Decimal | None
     assumed: tuple[str, ...]
     unknown: tuple[str, ...]
 
@@ -115,8 +115,7 @@ def ownership(machine: OwnedMachine) -> Ownership:
     load_w = machine.power_load_w
     if load_w is None:
         load_w = _load_w(machine, assumed)
-    months = Decimal(1)
-    lost = None
+    months = lost = None
     if machine.purchase_usd is not None:
         years = _or(machine.lifetime_years, "lifetime_years", "a life of {} years", assumed)
         months = years * MONTHS_A_YEAR
@@ -162,7 +161,7 @@ def _load_w(machine: OwnedMachine, assumed: list[str]) -> Decimal:
 
 def break_even(machine: OwnedMachine, cost: Ownership, rent_usd_per_hour: Decimal) -> BreakEven:
     """Where owning ``machine`` costs as much as renting one for ``rent_usd_per_hour``."""
-    if machine.purchase_usd is None:
+    if machine.purchase_usd is None or cost.lifetime_months is None:
         return BreakEven(is_known=False)
     idle = cost.idle_usd_per_hour or Decimal(0)
     gain = rent_usd_per_hour - cost.load_usd_per_hour + idle
@@ -170,17 +169,9 @@ def break_even(machine: OwnedMachine, cost: Ownership, rent_usd_per_hour: Decima
     if gain > 0:
         crossing = (cost.fixed_usd_per_month + idle * HOURS_A_MONTH) / gain
         monthly = crossing if crossing <= HOURS_A_MONTH else None
-    return BreakEven(True, monthly, _payback_hours(machine.purchase_usd, machine, cost, rent_usd_per_hour))
-
-
-def _payback_hours(
-    purchase_usd: Decimal, machine: OwnedMachine, cost: Ownership, rent_usd_per_hour: Decimal
-) -> Decimal | None:
-    """Hours of use until the rent that is saved has paid for the purchase, less what it brings at the end."""
+    lost = machine.purchase_usd - (machine.resale_usd or Decimal(0))
     used = cost.hours_used_per_month
-    running = cost.month_usd(used) - (cost.purchase_usd_per_month or Decimal(0))
-    saved = rent_usd_per_hour - running / used
-    if saved <= 0:
-        return None
-    hours = (purchase_usd - (machine.resale_usd or Decimal(0))) / saved
-    return hours if hours <= used * cost.lifetime_months else None
+    running = (cost.month_usd(used) - (cost.purchase_usd_per_month or Decimal(0))) / used
+    paid = lost / (rent_usd_per_hour - running) if rent_usd_per_hour > running else None
+    in_life = paid is not None and paid <= used * cost.lifetime_months
+    return BreakEven(True, monthly, paid if in_life else None)
