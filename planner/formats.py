@@ -28,7 +28,9 @@ class FormatColumns:
     moments_root: Array  # the same of embedding and head
     step_temporary: Array  # scratch of the optimizer step, per parameter
     step_params: Array  # parameters that the step works on at once under ZeRO-3
+    low_copy: Array  # 8-bit copies of block weights that stay through the step
     compute: Array  # activations and gathered weights
+    linear_input: Array  # what a trained linear keeps of its input
     residual: Array  # block inputs
     casts: Array  # 1 = autocast over fp32 weights: every linear keeps its own 16-bit input
     cast_cache: Array  # bytes of autocast's cached 16-bit copy of a weight
@@ -78,6 +80,7 @@ def format_columns(
     )
     wide_residual = amp or (lora is not None and base_other == 4)
     frozen_cast = lora is not None and base_linear == 4 and compute == 2
+    low = training.precision == "fp8" and lora is None
     copy = _adapter_copy(training, lora, profile, sharded=sharded)
     return FormatColumns(
         weight=scalar(weight),
@@ -87,7 +90,9 @@ def format_columns(
         moments_root=scalar(moments_root),
         step_temporary=scalar(_step_bytes(training, profile, state, mastered=mastered)),
         step_params=scalar(profile.step_copy_params if mastered and sharded else np.inf),
+        low_copy=scalar(profile.fp8_weight_bytes if low else 0.0),
         compute=scalar(compute),
+        linear_input=scalar(profile.fp8_input_bytes if low and profile.fp8_input_bytes else compute),
         residual=scalar(4.0 if wide_residual else compute),
         casts=scalar(amp),
         cast_cache=scalar(2.0 if amp else 0.0),

@@ -37,6 +37,8 @@ class MemoryProfile:
     extra_bytes_per_param: float
     extra_sharded_bytes_per_param: float
     # the optimizer and data parallelism
+    fp8_weight_bytes: float
+    fp8_input_bytes: float
     optimizer_impl: OptimizerImpl
     step_copy_bytes: float
     step_copy_params: float

@@ -91,7 +91,9 @@ def _norm_bytes(model: ModelColumns, training: TrainingColumns, formats: FormatC
     statistics = np.where(model.norm_is_rms == 1, 4.0, 8.0)
     on_qk = model.qk_norm * (model.q_width + model.k_width) * one / h
     separate = np.where(block.separate_linears == 1, 4.0 + model.gated, 2.0)
-    full = np.where(formats.casts == 1, 2 * separate, formats.compute * np.minimum(model.norms_per_layer, 2))
+    full = np.where(
+        formats.casts == 1, 2 * separate, formats.linear_input * np.minimum(model.norms_per_layer, 2)
+    )
     groups = np.maximum(np.maximum(adapter.q, adapter.k), adapter.v) + np.maximum(adapter.gate, adapter.up)
     qkv = adapter.q + adapter.k + adapter.v
     merged = np.where(adapter.merged_qkv == 1, np.minimum(qkv, 1), qkv)
@@ -124,8 +126,10 @@ def _attention_bytes(
     )
     one_group = model.q_width == model.k_width
     storage = adapter.qkv_storage_kept * one_group * e * (model.q_width + model.k_width)
+    # an output projection in 8 bit keeps a copy; in 16 bit it shares attention's own
+    low = np.where(formats.linear_input < e, formats.linear_input, 0.0) * model.o_width
     scores = block.eager * model.num_heads * (block.score_bytes + block.dropout * (1 + e))
-    return flash + own + between + outputs + storage, scores
+    return flash + own + between + outputs + storage + low, scores
 
 
 def _ffn_bytes(
@@ -137,7 +141,9 @@ def _ffn_bytes(
     frozen = formats.compute * (copies - 1) + np.maximum(adapter.down * down_input, adapter.kbit_saved_ffn)
     between = formats.adapter_value * adapter.rank * (adapter.gate * model.gated + adapter.up + adapter.down)
     kept: Array = np.where(
-        adapter.lora == 1, frozen * width + between * (width > 0), formats.compute * copies * width
+        adapter.lora == 1,
+        frozen * width + between * (width > 0),
+        (formats.compute * (copies - 1) + formats.linear_input) * width,
     )
     return kept
 
@@ -148,7 +154,8 @@ def _expert_bytes(
     """Routed experts: dispatched inputs and outputs of every copy of a token, and their feed-forwards."""
     copies = model.experts_per_token * block.moe_copies
     # frozen experts keep no input, only the output that the router's weight multiplies
-    tokens = (2 - adapter.lora) * formats.compute * model.hidden
+    inputs = (1 - adapter.lora) * formats.linear_input
+    tokens = (inputs + formats.compute) * model.hidden
     router = 8 * model.num_experts
     return copies * tokens + router, copies * _ffn_bytes(model, block, adapter, formats, model.expert_ffn)
 

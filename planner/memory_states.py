@@ -226,6 +226,7 @@ def state_bytes(
     weights = (
         weight_params * formats.weight + frozen + (own + own_expert) * training.sharding.extra_bytes * (z < 3)
     )
+    weights = weights + formats.low_copy * (params.dense * shares[2] + params.expert * expert_shares[2])
     gradients = gradient_params * formats.gradient * (1 - training.sharding.in_backward)
     at_once = np.where(z == 3, np.minimum(optimizer_params, formats.step_params), optimizer_params)
     temporary = at_once * formats.step_temporary * (1 - layout.offload_optimizer)
