@@ -28,15 +28,23 @@ _SHORTEST_SECRET = 6
 
 
 def session() -> requests.Session:
-    """Build a session that asks again after 429 and 5xx, with backoff, as long as Retry-After says at most.
+    """Build a session that asks again after 429 and 5xx: with backoff, or when Retry-After says.
 
     Every request of an adapter only reads, so a POST may be sent again too.
     """
     import requests
     from requests.adapters import HTTPAdapter
+    from urllib3.response import BaseHTTPResponse
     from urllib3.util.retry import Retry
 
-    retry = Retry(
+    class Impatient(Retry):
+        """Waits for no server longer than ``LONGEST_WAIT_S``, whatever it says."""
+
+        def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
+            told = super().get_retry_after(response)
+            return None if told is None else min(told, LONGEST_WAIT_S)
+
+    retry = Impatient(
         total=ATTEMPTS,
         connect=1,
         read=1,

@@ -80,6 +80,20 @@ def path_of(provider: str, where: Path) -> Path:
 # ---------------------------------------------------------------------------------- rows
 
 
+_EMPTY = Offer.model_construct(
+    provider="",
+    instance_type="",
+    region="",
+    market="on-demand",
+    gpu="",
+    gpus_per_node=1,
+    links=Links(intra="none", inter="one-node"),
+    usd_per_hour=None,
+    source="",
+    origin="live",
+)
+
+
 @lru_cache(maxsize=1024)
 def _links(intra: str, inter: str, gbit: float | None) -> Links:
     """Links of a row; one record for all rows that say the same."""
@@ -114,30 +128,30 @@ def _row(offer: Offer) -> list[Any]:
 
 def _offer(provider: str, row: list[Any]) -> Offer:
     """Build the offer of a row. Not validated, for speed: the checksum says that we wrote it."""
-    return Offer.model_construct(
-        provider=provider,
-        instance_type=row[0],
-        region=row[1],
-        zone=row[2],
-        market=row[3],
-        gpu=row[4],
-        gpus_per_node=row[5],
-        links=_links(*row[6]),
-        vcpus=row[7],
-        host_memory_bytes=row[8],
-        local_disk_bytes=row[9],
-        usd_per_hour=None if row[10] is None else Decimal(row[10]),
-        unknown_why=row[11],
-        min_billing_s=row[12],
-        billing_increment_s=row[13],
-        not_included=tuple(row[14]),
-        max_nodes=row[15],
-        price_seen=_time(row[16]),
-        source=row[17],
-        source_licence=None,
-        origin="live",
-        available=row[18],
-        note=row[19],
+    return _EMPTY.model_copy(  # takes less than half of the time of model_construct
+        update={
+            "provider": provider,
+            "instance_type": row[0],
+            "region": row[1],
+            "zone": row[2],
+            "market": row[3],
+            "gpu": row[4],
+            "gpus_per_node": row[5],
+            "links": _links(*row[6]),
+            "vcpus": row[7],
+            "host_memory_bytes": row[8],
+            "local_disk_bytes": row[9],
+            "usd_per_hour": None if row[10] is None else Decimal(row[10]),
+            "unknown_why": row[11],
+            "min_billing_s": row[12],
+            "billing_increment_s": row[13],
+            "not_included": tuple(row[14]),
+            "max_nodes": row[15],
+            "price_seen": _time(row[16]),
+            "source": row[17],
+            "available": row[18],
+            "note": row[19],
+        }
     )
 
 
