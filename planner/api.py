@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner import answers, bands, frameworks
+from planner import answers, bands, frameworks, outgrown
 from planner.candidates import work_of_run
 from planner.completion import Completed, complete
 from planner.cost_lines import whole_run
@@ -84,7 +84,7 @@ def estimate_each(
             found.append(each)
         else:
             in_memory, in_time = next(estimates)
-            found.append(_estimate(request, each, in_memory, in_time))
+            found.append(_estimate(request, each, in_memory, in_time, headroom))
     return found
 
 
@@ -111,13 +111,17 @@ def _complete(request: RunRequest, headroom: float) -> Completed | UserError:
 
 
 def _estimate(
-    request: RunRequest, completed: Completed, in_memory: MemoryEstimate, in_time: SpeedEstimate
+    request: RunRequest,
+    completed: Completed,
+    in_memory: MemoryEstimate,
+    in_time: SpeedEstimate,
+    headroom: float,
 ) -> Estimate:
     """Put the answer for one request together."""
     run = completed.run
     shape, training = run.shape, run.training
     num_gpus = shape.gpus_per_node * shape.num_nodes
-    said = [*completed.said]
+    said = [*completed.said, *outgrown.warnings(run, in_memory, headroom)]
     if (unknown := frameworks.warning(training.framework)) is not None:
         said.append(unknown)
     if num_gpus > 1:

@@ -132,6 +132,25 @@ def test_an_unknown_link_is_said() -> None:
     assert any("not stated" in w for w in answer.warnings)
 
 
+def test_a_run_that_its_host_cannot_hold_says_so_and_names_one_that_it_can() -> None:
+    held = {
+        "layout": {"dp": 8, "sharding": "zero3"},
+        "micro_batch": 1,
+        "global_batch": 8,
+        "recompute": "full",
+    }
+    line = a_line(model={"name": "llama-3-8b"}, offload="params+optimizer", **held)
+    run = estimate([line])[0].run
+    for host_gib, says in ((32, "would not"), (4096, "")):
+        shape = run.shape.model_copy(update={"host_memory_bytes": host_gib * 2**30})
+        request = RunRequest(
+            id="x", model=run.model, training=run.training, layout=run.layout, pins=pins_of(run.layout),
+            gpu=shape.gpu, num_gpus=8, gpus_per_node=8, interconnect=None, shape=shape,
+        )  # fmt: skip
+        said = " ".join(w for w in estimate([request])[0].warnings if "host memory" in w)
+        assert (says in said) if says else not said
+
+
 def a_run() -> Run:
     return estimate([a_line()])[0].run
 
