@@ -1,6 +1,8 @@
 """``plan prices``, ``refresh`` and ``diff``: what is shown, what scripts get, and exit codes."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -283,3 +285,18 @@ def test_quiet_prints_one_offer_a_line(plan: Run):
     lines = plan("--provider", "lambda", "--quiet", "--all").splitlines()
     assert len(lines) == len(offers_of("lambda"))
     assert all(line.startswith("lambda ") for line in lines)
+
+
+HEAVY = ("boto3", "botocore", "requests", "urllib3", "rich", "ray")
+
+
+@pytest.mark.parametrize("arguments", [["--json"], ["--gpu", "H100"], ["--history", "--provider", "lambda"]])
+def test_no_sdk_is_imported_to_show_prices(arguments: list[str]):
+    program = (
+        "import sys; from planner.cli.main import run; run(['prices', *sys.argv[1:]]); "
+        f"print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
