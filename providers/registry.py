@@ -43,6 +43,11 @@ def region_names() -> tuple[str, ...]:
     return tuple(sorted({o.region for o in served().offers}))
 
 
+def problems() -> tuple[str, ...]:
+    """Price files that could not be used, and why; what serves instead."""
+    return served().warnings
+
+
 def _checked(names: Collection[str], known: Collection[str], what: str) -> frozenset[str]:
     """``names`` in the spelling of ``known``; ``UserError`` for one that is not known."""
     by_lower = {k.lower(): k for k in known}

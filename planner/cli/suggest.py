@@ -66,6 +66,8 @@ def offers_for(
     if bounds.regions:
         _check(bounds.regions, {*registry.region_names(), *more_regions}, "--region")
     found = registry.offers(now=now)
+    for problem in registry.problems():
+        sys.stderr.write(f"warning: {problem}\n")
     offers = found.offers if mine is None else mine.over(found.offers, now)
     return without(offers, excluded), found.skipped
 

@@ -152,3 +152,10 @@ def test_no_adapter_and_no_sdk_is_imported_to_serve(tmp_path: Path):
     environment = {**os.environ, "PLAN_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_problems_with_files_are_told_apart_from_old_prices():
+    keep(live(a_shipped(), "55"))
+    assert registry.problems() == ()
+    snapshot.path_of("aws", snapshot.directory()).write_text("damaged")
+    assert len(registry.problems()) == 1
