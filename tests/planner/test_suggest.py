@@ -329,7 +329,8 @@ def test_a_price_that_doubles_doubles_its_compute_line(factor: int, offers: Offe
 
 
 @given(
-    params=st.floats(1e6, 1e11),
+    model=st.floats(1e6, 1e11).map(shape_for)
+    | st.sampled_from(["mixtral-8x7b", "gpt2", "bert-base"]).map(preset),
     seq_len=st.sampled_from([1, 128, 2048, 4096, 65536, 1_000_000]),
     tokens=st.none() | st.floats(1, 1e16),
     batch=st.none() | st.integers(1, 10**9),
@@ -344,6 +345,14 @@ def test_a_price_that_doubles_doubles_its_compute_line(factor: int, offers: Offe
         LayoutPins,
         tp=st.none() | st.integers(1, 9),
         pp=st.none() | st.integers(1, 9),
+        dp=st.none() | st.none() | st.integers(1, 20),
+        cp=st.none() | st.sampled_from([1, 2, 3, 4]),
+        ep=st.none() | st.sampled_from([1, 2, 3, 8]),
+        etp=st.none() | st.none() | st.sampled_from([1, 2]),
+        shard_group=st.none() | st.none() | st.sampled_from([1, 2, 8]),
+        interleave=st.none() | st.sampled_from([1, 2, 5]),
+        grad_accum=st.none() | st.none() | st.integers(1, 100),
+        sequence_parallel=st.none() | st.booleans(),
         micro_batch=st.none() | st.integers(1, 1000),
         zero_stage=st.none() | st.integers(0, 3),
         recompute=st.sampled_from([None, "none", "selective", "full"]),
@@ -356,7 +365,7 @@ def test_a_price_that_doubles_doubles_its_compute_line(factor: int, offers: Offe
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_any_question_is_answered_or_refused_in_words(
-    params: float,
+    model: ModelSpec,
     seq_len: int,
     tokens: float | None,
     batch: int | None,
@@ -385,7 +394,7 @@ def test_any_question_is_answered_or_refused_in_words(
         max_gpus=max_gpus,
     )
     try:
-        found = suggest(shape_for(params), TrainingSpec(**asked), bounds, offers, pins=pins)
+        found = suggest(model, TrainingSpec(**asked), bounds, offers, pins=pins)
     except UserError:
         return
     check_limits(found)
