@@ -1,9 +1,12 @@
 """The public functions: suggest and estimate agree, and missing parts are chosen as suggest would."""
 
 import json
+import math
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from planner.api import estimate, estimate_each, suggest, what_if
 from planner.errors import UserError
@@ -178,3 +181,44 @@ def test_lora_and_qlora_are_searched(offers: tuple[Offer, ...]) -> None:
         how = TrainingSpec(method=method, seq_len=1024, num_tokens=1e7, lora=LoraSpec(base_bits=bits))  # type: ignore[arg-type]
         found = suggest(preset("llama-3-8b"), how, Goal(max_gpus=8), offers, pins=LayoutPins())
         assert found.candidates[0].verdict == "ok"
+
+
+@given(
+    model=st.sampled_from(
+        [{"params": 1e8}, {"name": "llama-3-8b"}, {"name": "mixtral-8x7b"}, {"name": "bert-base"}]
+    ),
+    gpu=st.sampled_from(["H100-SXM5-80GB", "A100-SXM4-40GB", "RTX 4090", "T4", "MI300X"]),
+    gpus=st.sampled_from([1, 2, 3, 8, 16, 48, 512]),
+    kind=st.sampled_from(["pretrain", "full", "lora", "qlora"]),
+    precision=st.sampled_from(["fp32", "bf16-mixed", "fp16-mixed", "fp8"]),
+    seq_len=st.sampled_from([1, 512, 8192, 1_000_000]),
+    offload=st.sampled_from([None, "none", "optimizer", "params+optimizer", "activations"]),
+    micro_batch=st.none() | st.integers(1, 40),
+    grad_accum=st.none() | st.integers(1, 40),
+    global_batch=st.none() | st.integers(1, 5000),
+    tokens=st.none() | st.floats(1, 1e15),
+    layout=st.fixed_dictionaries(
+        {},
+        optional={
+            "tp": st.sampled_from([1, 2, 3, 8]),
+            "pp": st.sampled_from([1, 2, 4]),
+            "cp": st.sampled_from([1, 2]),
+            "ep": st.sampled_from([1, 2, 8]),
+            "sharding": st.sampled_from(["none", "zero1", "zero2", "zero3", "hsdp"]),
+        },
+    ),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_run_is_estimated_or_refused_in_words(**given_fields: Any) -> None:
+    line = {k: v for k, v in given_fields.items() if v is not None}
+    try:
+        answer = estimate([a_line(**line, gpus_per_node=min(8, given_fields["gpus"]))])[0]
+    except UserError:
+        return
+    assert answer.memory is not None
+    assert answer.speed is not None
+    shown = [answer.memory.device_bytes, answer.speed.step_s, answer.speed.tokens_per_s_per_gpu]
+    if answer.whole is not None:
+        shown.append(answer.whole.gpu_hours)
+    for band in shown:
+        assert 0 <= band.low <= band.mid <= band.high < math.inf
