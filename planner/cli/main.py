@@ -268,6 +268,8 @@ def _prices(
     max: o.Most = None,  # the option's name
     all: o.All = False,
     sort: o.PriceSort = None,
+    price_list: o.PriceList = None,
+    own: o.OwnMachines = None,
     missing: o.Missing = False,
     history: o.History = False,
     json: o.Json = False,

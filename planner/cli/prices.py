@@ -10,9 +10,12 @@ from datetime import UTC, datetime
 import typer
 
 from planner.cli import screens_prices, text
+from planner.cli.own import own
 from planner.cli.request import Options, words
+from planner.cli.suggest import offers_for
 from planner.errors import UserError, did_you_mean
-from planner.types import Offer
+from planner.market import considered
+from planner.types import Goal, Offer
 from providers import registry, snapshot
 from providers.adapters import adapters
 from providers.base import Key
@@ -41,16 +44,12 @@ class Listing:
 def run(options: Options) -> int:
     """List offers; ``--missing`` those without a price, ``--history`` their prices over time."""
     now = datetime.now(UTC)
-    found = registry.offers(
-        words(options["provider"], "--provider"),
-        gpus=words(options["gpu"], "--gpu"),
-        regions=words(options["region"], "--region"),
-    )
+    offers = _offers(options, now)
     base = served()
     for warning in base.warnings:
         typer.echo(f"warning: {warning}", err=True)
-    listing = listed(found.offers, options)
-    rows = states(found.offers, base.snapshots, adapters(), os.environ, now, snapshot.directory())
+    listing = listed(offers, options)
+    rows = states(offers, base.snapshots, adapters(), os.environ, now, snapshot.directory())
     if options["history"]:
         _print_history(listing, options)
     elif options["json"]:
@@ -60,6 +59,17 @@ def run(options: Options) -> int:
     else:
         _print(listing, rows, now, options)
     return 0
+
+
+def _offers(options: Options, now: datetime) -> tuple[Offer, ...]:
+    """Offers that fit the names asked for; at the user's prices where there is a list of them."""
+    providers, regions = words(options["provider"], "--provider"), words(options["region"], "--region")
+    gpus = words(options["gpu"], "--gpu")
+    mine = own(options, now)
+    if not mine.providers and not mine.listed.discounts:
+        return registry.offers(providers, gpus=gpus, regions=regions).offers
+    bounds = Goal(providers=providers, regions=regions, gpus=gpus)
+    return considered(offers_for(bounds, (), mine, now)[0], bounds)
 
 
 def _print(listing: Listing, rows: Sequence[ProviderRow], now: datetime, options: Options) -> None:
@@ -90,9 +100,9 @@ def listed(offers: Sequence[Offer], options: Options) -> Listing:
 
 
 def _is_of(offer: Offer, market: str) -> bool:
-    """``on-demand`` means whatever is not taken away: community machines too."""
+    """``on-demand`` means whatever is not taken away: community, reserved and owned machines too."""
     if market == "on-demand":
-        return offer.market in ("on-demand", "community")
+        return offer.market in ("on-demand", "community", "reserved", "owned")
     return market in ("any", offer.market)
 
 

@@ -18,6 +18,7 @@ DOCUMENTS = {
     "ls": ("json_output", "PlansDocument"),
     "accuracy": ("accuracy", "AccuracyDocument"),
     "prices": ("prices_json", "PricesDocument"),
+    "compare": ("comparison", "CompareDocument"),
 }
 
 
