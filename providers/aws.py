@@ -161,7 +161,7 @@ def _read_type(found: Collector, facts: _Facts, region: str, row: Json) -> Itera
         reading.number(cards[0].get("Count")) or 0,
         reading.number(cards[0].get("GpuPartitionSize")),
     )
-    if not count or (slices is not None and slices < 1):
+    if count is None or count < 1 or (slices is not None and slices < 1):
         return
     memory_gb = Decimal(reading.whole(cards[0], "MemoryInfo", "SizeInMiB")) / 1024
     model = reading.text(cards[0], "Name")
@@ -175,7 +175,8 @@ def _new_node(gpu: str, count: int, row: Json) -> Node:
     """Machine as ``describe_instance_types`` describes it."""
     network = row.get("NetworkInfo")
     network = network if isinstance(network, dict) else {}
-    adapters = (network.get("EfaInfo") or {}).get("MaximumEfaInterfaces") or 0
+    efa = network.get("EfaInfo")
+    adapters = reading.number(efa.get("MaximumEfaInterfaces")) if isinstance(efa, dict) else None
     rate = _GBIT.search(str(network.get("NetworkPerformance", "")))
     memory = reading.number(reading.member(row, "MemoryInfo", "SizeInMiB"))
     storage = row.get("InstanceStorageInfo")
@@ -186,7 +187,7 @@ def _new_node(gpu: str, count: int, row: Json) -> Node:
         vcpus=reading.whole(row, "VCpuInfo", "DefaultVCpus"),
         host_memory_bytes=reading.gib_bytes(memory / 1024) if memory else None,
         local_disk_bytes=int(disk_gb) * 10**9 if disk_gb else None,
-        inter=f"EFA x{adapters}" if adapters else "ethernet",
+        inter=f"EFA x{adapters:.0f}" if adapters else "ethernet",
         network_gbit_per_s=float(rate[1]) if rate else None,
     )
 

@@ -5,7 +5,9 @@ A test class names the adapter's module; its answers lie in ``tests/payloads/<pr
 
 import importlib
 import json
+import random
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
@@ -27,6 +29,28 @@ SECRET = "secret-key-4711"
 
 def prices(parsed: Parsed) -> dict[tuple[str, ...], object]:
     return {key(o): o.usd_per_hour for o in parsed.offers}
+
+
+DAMAGES = (None, "x", "", -1, 0, 1e400, True, [], {}, [None], {"a": None})
+Place = tuple[str | int, ...]
+
+
+def paths(found: object, here: Place = ()) -> Iterator[Place]:
+    """Places of all values in a JSON document."""
+    inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for name, value in inner:
+        yield (*here, name)
+        yield from paths(value, (*here, name))
+
+
+def damage(page: object, path: Place, value: object) -> object:
+    """A copy of ``page`` with another value at ``path``."""
+    damaged = json.loads(json.dumps(page))
+    inside = damaged
+    for name in path[:-1]:
+        inside = inside[name]
+    inside[path[-1]] = value
+    return damaged
 
 
 class AdapterContract:
@@ -104,6 +128,20 @@ class AdapterContract:
     def test_an_error_in_the_body_is_an_error_whatever_the_status_was(self):
         with pytest.raises(AnswerError):
             self.adapter.parse([self.payload("error_body")], SEEN)
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_damage_anywhere_is_an_error_or_loses_rows_and_never_breaks_the_contract(self, seed: int):
+        pages = [json.loads(p) for p in self.recorded()]
+        places = [(i, path) for i, page in enumerate(pages) for path in paths(page)]
+        chance = random.Random(seed)
+        for i, path in chance.sample(places, min(len(places), 40)):
+            damaged = damage(pages[i], path, chance.choice(DAMAGES))
+            raw = [json.dumps(damaged if n == i else page).encode() for n, page in enumerate(pages)]
+            try:
+                parsed = self.adapter.parse(raw, SEEN)
+            except AnswerError:
+                continue
+            assert violations(parsed.offers) == (), (path, damaged)
 
     def with_broken(self, name: str) -> Parsed:
         """What is made of a broken answer in the place of the good one."""
