@@ -200,11 +200,13 @@ def _nothing_fits(answer: Suggestion, now: datetime, term: Terminal) -> Iterator
     if answer.candidates:
         yield ""
         yield from _misses(answer, now, term)
-    if answer.rescues:
-        yield ""
-        yield "What would make it fit:"
-        for rescue in answer.rescues:
-            yield from text.paragraph(rescue, term, indent="  ")
+    yield ""
+    if not answer.rescues:
+        yield "No single change makes it fit: what was asked is too far from what can be rented."
+        return
+    yield "What would make it fit:"
+    for rescue in answer.rescues:
+        yield from text.paragraph(rescue, term, indent="  ")
 
 
 def _verdict_sentence(answer: Suggestion) -> str:

@@ -252,7 +252,7 @@ def test_best_choice_is_written_as_yaml(tmp_path: Path) -> None:
     [
         ["--params", "1B", "--budget", "15"],
         ["--params", "7B", "--budget", "500", "--provider", "aws"],
-        ["--params", "1B", "--deadline", "10m", "--max-gpus", "8"],
+        ["--params", "1B", "--deadline", "2h", "--max-gpus", "8"],
         ["--params", "3B", "--gpu", "RTX 3060", "--max-gpus", "1"],
     ],
     ids=lambda q: " ".join(q),
