@@ -19,6 +19,7 @@ from planner.types import (
     Band,
     Candidate,
     Goal,
+    Layout,
     MemoryEstimate,
     Offer,
     Run,
@@ -30,6 +31,7 @@ from planner.units import gib, gib_number, hours, percent, usd
 from planner.verdicts import REASONS, Judged
 
 _VERDICTS: tuple[Verdict, ...] = ("ok", "tight", "over")
+OWN_STEP = "plan"
 NO_PRICE = Band(low=0.0, mid=0.0, high=0.0)
 
 
@@ -175,9 +177,20 @@ def _warnings(of: Outcome, run: Run, offer: Offer, in_memory: MemoryEstimate) ->
             f"needs {gib(in_memory.host_bytes)} of host memory per node; the offer does not say what it has"
         )
     said += _batch_warning(of.training, run)
+    if run.training.framework == OWN_STEP and (needed := frameworks_for(run.layout)):
+        said.append(needed)
     if offer.not_included:
         said.append(f"price without {', '.join(offer.not_included)}")
     return tuple(said)
+
+
+def frameworks_for(layout: Layout) -> str | None:
+    """Say which frameworks split a model this way; ``None`` for data parallelism, which our own step does."""
+    names = {"tensor": layout.tp, "pipeline": layout.pp, "context": layout.cp, "expert": layout.ep}
+    split = [name for name, degree in names.items() if degree > 1]
+    if not split:
+        return None
+    return f"{' and '.join(split)} parallel: for Megatron-LM or torchtitan, our own training step has none"
 
 
 def _batch_warning(asked: TrainingSpec, run: Run) -> list[str]:

@@ -413,3 +413,10 @@ def test_any_question_is_answered_or_refused_in_words(
 
 def _band(band: Any) -> tuple[float, float, float]:
     return band.low, band.mid, band.high
+
+
+def test_a_split_model_names_the_frameworks_that_can(offers: Offers) -> None:
+    found = ask(offers, preset("llama-3-70b"), bounds=goal(), pins=LayoutPins(pp=4))
+    assert all(any("pipeline" in w and "Megatron" in w for w in c.warnings) for c in found.candidates)
+    plain = ask(offers)
+    assert not any("Megatron" in w for c in plain.candidates for w in c.warnings)
