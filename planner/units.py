@@ -287,6 +287,8 @@ def seconds(value_s: float | None) -> str:
     """Print a step time: ``3.86 s``, ``310 ms``."""
     if value_s is None:
         return UNKNOWN
+    if value_s == 0:
+        return "0 s"
     scale, unit = _second_unit(value_s)
     return f"{value_s * scale:,.{_digits(value_s * scale)}f} {unit}"
 

@@ -76,9 +76,9 @@ def _memory_table(run: Run, memory: MemoryEstimate, headroom: float, term: Termi
     if usable is not None:
         line = usable * (1 - headroom)
         fit = "ok" if memory.reserved_bytes.mid <= line else "over"
-        rows.append(
-            _line("limit", line, usable, f"headroom {units.percent(headroom)}, for reserved memory", fit)
-        )
+        origin = f"headroom {units.percent(headroom)}, for reserved memory"
+        rows.append(_line("limit", line, usable, origin, fit))
+        rows.append(_line("GPU", usable, usable, "what torch can use of it", _fits(memory)))
     yield from text.table(columns, rows, term.width - 1, indent=" ")
     if usable is not None:
         parts = [(letter, getattr(memory.parts_bytes, name)) for letter, name in describe.PART_LETTERS]
@@ -87,6 +87,13 @@ def _memory_table(run: Run, memory: MemoryEstimate, headroom: float, term: Termi
         yield f" {drawn}  {units.percent(peak.mid / usable)} of {units.gib(usable)}"
     yield ""
     yield from text.paragraph(_kinds(memory), term)
+
+
+def _fits(memory: MemoryEstimate) -> str:
+    """Say whether the run fits on the GPU: with its whole band, with its middle, or not."""
+    if memory.fits is None:
+        return units.UNKNOWN
+    return "fits, safe" if memory.safe else "fits, not safe" if memory.fits else "does not fit"
 
 
 def _part_row(letter: str, name: str, run: Run, memory: MemoryEstimate) -> list[str]:
