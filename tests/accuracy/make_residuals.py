@@ -1,0 +1,54 @@
+"""Write ``planner/data/residuals.csv``: every measured figure against what the estimator says today.
+
+``PYTHONPATH=.:tests/accuracy python tests/accuracy/make_residuals.py``, after any change of memory or speed.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import answering
+import scoring
+
+from planner import residuals
+from planner.features import features
+from planner.residuals import Residual
+
+FILE = Path(residuals.__file__).parent / "data" / "residuals.csv"
+
+
+def memory_rows() -> list[Residual]:
+    """Peak memory, of the kind that the source measured."""
+    rows = []
+    for case, estimate in answering.answers("memory").answered:
+        measured = case.measured.get("peak_memory_gib")
+        if measured:
+            kind = case.measured.get("memory_kind") or answering.UNSAID_MEMORY_KIND
+            ratio = math.log(measured / answering.memory_gib(case, estimate))
+            rows.append(Residual(kind, label(case), features(estimate.run), ratio))
+    return rows
+
+
+def step_rows() -> list[Residual]:
+    """Seconds of a step, from tokens per second."""
+    rows = []
+    for case, estimate in answering.answers("throughput").answered:
+        measured = case.measured.get("tokens_per_s_per_gpu")
+        if measured:
+            ratio = math.log(estimate.speed.tokens_per_s_per_gpu.mid / measured)
+            rows.append(Residual("step", label(case), features(estimate.run), ratio))
+    return rows
+
+
+def label(case: scoring.Case) -> str:
+    return case.group.replace(",", " ")
+
+
+def text() -> str:
+    return residuals.to_csv(memory_rows() + step_rows())
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")
+    print(f"{FILE.name}: {len(FILE.read_text(encoding='utf-8').splitlines()) - 1} rows")
