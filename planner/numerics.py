@@ -259,6 +259,8 @@ def _loss(training: TrainingSpec, profile: MemoryProfile) -> LossColumns:
     keeps them.
     """
     loss = training.loss or profile.loss
+    if training.loss is None and loss == "plain" and training.fused_kernels:
+        loss = "fused"
     if training.loss is None and loss == "plain" and training.compile and profile.compiles_loss:
         loss = "compiled"
     compute = COMPUTE_BYTES[numerics_of(training, profile, sharded=False)]
