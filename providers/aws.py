@@ -210,7 +210,7 @@ def _read_product(found: Collector, facts: _Facts, region: str, row: Json) -> It
         raise UnreadError("product.attributes is not an object")
     name = reading.text(about, "instanceType")
     node = facts.node(found, name)
-    plain = all(about.get(k, v) == v for k, v in aws_calls.FILTERS.items())
+    plain = all(reading.text(about, k) == v for k, v in aws_calls.FILTERS.items())
     if node is None or not plain:
         return
     terms = reading.member(row, "terms", "OnDemand")
@@ -263,11 +263,11 @@ def _latest(answer: Json) -> Iterable[Json]:
     """The last row of each type and zone: the history also holds the price before."""
     last: dict[tuple[str, str], Json] = {}
     for row in _objects(answer, "SpotPriceHistory"):
-        place = (
-            str(row.get("InstanceType")),
-            str(row.get("AvailabilityZoneId") or row.get("AvailabilityZone")),
-        )
-        if place not in last or str(row.get("Timestamp")) > str(last[place].get("Timestamp")):
+        time = row.get("Timestamp")
+        row = row if isinstance(time, str) else {}
+        zone = row.get("AvailabilityZoneId") or row.get("AvailabilityZone")
+        place = (str(row.get("InstanceType")), str(zone))
+        if place not in last or str(time) > str(last[place].get("Timestamp")):
             last[place] = row
     return last.values()
 

@@ -99,7 +99,7 @@ def _is_offer(item: Json) -> bool:
     """Tell the price of a Linux machine by the hour from all else that the service lists under its name."""
     product, meter = _text(item, "productName"), f"{_text(item, 'meterName')} {_text(item, 'skuName')}"
     return (
-        _text(item, "type") in ("Consumption", "")
+        _text(item, "type") in ("Consumption", "")  # a row that lacks it is not read, in _offers
         and not product.endswith(" Win")
         and not any(w in product for w in ("Windows", "Cloud Services", "CloudServices", "Dedicated"))
         and "Low Priority" not in meter
@@ -128,6 +128,8 @@ def _offers(found: Collector, item: Json, seen: datetime) -> Iterator[Offer]:
     """Offer of one row."""
     size = reading.text(item, "armSkuName")
     region = reading.text(item, "armRegionName").lower()
+    if reading.text(item, "type") != "Consumption" or not reading.text(item, "productName"):
+        raise UnreadError("not a price by consumption")
     if reading.text(item, "currencyCode") != "USD":
         raise UnreadError("a price that is not in USD")
     if reading.text(item, "unitOfMeasure") != "1 Hour":

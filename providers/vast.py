@@ -79,6 +79,8 @@ def _offers(found: Collector, entry: object, seen: datetime) -> Iterator[Offer]:
     """Offers of one machine."""
     if not isinstance(entry, dict):
         raise UnreadError("an offer is not an object")
+    if entry.get("verification", "verified") != "verified":
+        return
     name, n = reading.text(entry, "gpu_name"), reading.whole(entry, "num_gpus")
     if n < 1:
         raise UnreadError("an offer without GPUs")
