@@ -217,15 +217,20 @@ def _gemm_point(
 
 @lru_cache(maxsize=1)
 def sustained_share() -> Array:
-    """Share of the micro-benchmark rates that a training run holds for hours, by row of gpus.csv.
+    """Share of the micro-benchmark rates that a training run holds for hours, shape (GPUs, PRECISIONS).
 
-    Bursts run at clocks that power and temperature limits do not allow for long. Fitted per architecture
-    and class in ``data/efficiency_sustained.csv``; a card with a lower power limit than its siblings has
-    a row of its own.
+    Bursts run at clocks that power and temperature limits do not allow for long. Per architecture and class
+    in ``data/efficiency_sustained.csv``; a row may be of one card (a lower power limit than its siblings) or
+    of one precision; the most particular row wins.
     """
-    rows = {(r["gpu"], r["architecture"], r["gpu_class"]): float(r["share"]) for r in _rows(_SUSTAINED)}
-    found = []
-    for gpu in gpus():
-        alike = rows.get(("", family(gpu.architecture), gpu.gpu_class), rows["", "", ""])
-        found.append(rows.get((gpu.id, "", ""), alike))
-    return np.array(found)
+    rows = {
+        (r["gpu"], r["architecture"], r["gpu_class"], r["precision"]): float(r["share"])
+        for r in _rows(_SUSTAINED)
+    }
+    found = np.empty((len(gpus()), len(PRECISIONS)))
+    for i, gpu in enumerate(gpus()):
+        kind = ("", family(gpu.architecture), gpu.gpu_class)
+        for j, precision in enumerate(PRECISIONS):
+            keys = ((gpu.id, "", "", ""), (*kind, precision), (*kind, ""), ("", "", "", ""))
+            found[i, j] = next(rows[key] for key in keys if key in rows)
+    return found

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.columns import Array, LayoutColumns, MachineColumns, ModelColumns
-from planner.efficiency import attention_curves, bandwidth_bytes_per_s, gemm_curves, gemm_s, sustained_share
+from planner.efficiency import (
+    PRECISIONS,
+    attention_curves,
+    bandwidth_bytes_per_s,
+    gemm_curves,
+    gemm_s,
+    sustained_share,
+)
 from planner.execution import ExecutionColumns
 from planner.model import visible_keys
 from planner.speed_streams import adapter_count, adapter_widths, stream_work
@@ -79,8 +86,10 @@ def rates_of(
     """Speeds of each machine in the precision of each run."""
     gpu = machine.gpu_index.astype(np.intp)
     curves, attention = gemm_curves(), attention_curves()
-    sustained = sustained_share()[gpu]
-    half = curves.flops_per_s[gpu, execution.half_index] * sustained
+    half_burst = curves.flops_per_s[gpu, execution.half_index]
+    linear_share = sustained_share()[gpu, execution.precision_index]
+    half_share = sustained_share()[gpu, execution.half_index]
+    attention_share = sustained_share()[gpu, PRECISIONS.index("fp32")]  # of the card, whatever the precision
     seq = execution.seq_len / layout.cp
     half_seq = attention.half_seq[gpu, execution.attention_kernel] * (
         FULL_ATTENTION_HALF_SEQ + (1 - FULL_ATTENTION_HALF_SEQ) * model.causal
@@ -89,14 +98,14 @@ def rates_of(
         np.minimum(model.head_dim / 128, 1) ** attention.head_dim_exponent[gpu, execution.attention_kernel]
     )
     wide = np.minimum(128 / model.head_dim, 1) ** attention.wide_exponent[gpu, execution.attention_kernel]
-    shape = half * seq / (seq + half_seq) * narrow * wide
+    shape = half_burst * attention_share * seq / (seq + half_seq) * narrow * wide
     return Rates(
         linear_flops_per_s=curves.flops_per_s[gpu, execution.precision_index]
-        * sustained
+        * linear_share
         * execution.linear_share,
         linear_operand_bytes_per_s=curves.operand_bytes_per_s[gpu, execution.precision_index],
         linear_latency_s=curves.latency_s[gpu, execution.precision_index],
-        half_flops_per_s=half,
+        half_flops_per_s=half_burst * half_share,
         half_operand_bytes_per_s=curves.operand_bytes_per_s[gpu, execution.half_index],
         half_latency_s=curves.latency_s[gpu, execution.half_index],
         bandwidth_bytes_per_s=bandwidth_bytes_per_s()[gpu],
