@@ -15,7 +15,7 @@ from providers import snapshot
 from providers.adapters import chosen
 from providers.refresh import ProviderRow, refresh
 
-FAILED, NO_CREDENTIALS = 1, 4
+FAILED, NO_CREDENTIALS, INTERRUPTED = 1, 4, 130
 
 
 def run(options: Options) -> int:
@@ -23,13 +23,13 @@ def run(options: Options) -> int:
     asked = chosen(words(options["names"], "plan prices refresh"))
     if not options["quiet"]:
         sys.stderr.write(f"asking {', '.join(a.provider for a in asked)}\n")
-    rows = refresh(
-        asked,
-        os.environ,
-        lambda: datetime.now(UTC),
-        snapshot.directory(),
-        progress=(lambda row: None) if options["quiet"] else _say,
-    )
+    say = (lambda row: None) if options["quiet"] else _say
+    try:
+        rows = refresh(asked, os.environ, lambda: datetime.now(UTC), snapshot.directory(), say)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)  # threads still wait for servers; what is on the disk is whole at any time
     if options["json"]:
         from planner.cli.prices_json import prices_document
 

@@ -1,8 +1,11 @@
 """``plan prices``, ``refresh`` and ``diff``: what is shown, what scripts get, and exit codes."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -285,6 +288,29 @@ def test_quiet_prints_one_offer_a_line(plan: Run):
     lines = plan("--provider", "lambda", "--quiet", "--all").splitlines()
     assert len(lines) == len(offers_of("lambda"))
     assert all(line.startswith("lambda ") for line in lines)
+
+
+HANGING = """
+import socket, sys
+from planner.cli import main, prices_refresh
+from providers.runpod import Runpod
+server = socket.create_server(("127.0.0.1", 0))
+url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+prices_refresh.chosen = lambda names: (Runpod(url=url),)
+sys.exit(main.run(["prices", "refresh"]))
+"""
+
+
+def test_an_interrupt_ends_at_once_though_a_server_does_not_answer(tmp_path: Path):
+    environment = {**os.environ, "PLAN_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", HANGING]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as running:
+        assert running.stderr is not None
+        assert running.stderr.readline() == "asking runpod\n"
+        time.sleep(0.5)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=10) == 130
+        assert running.stderr.read() == "interrupted\n"
 
 
 HEAVY = ("boto3", "botocore", "requests", "urllib3", "rich", "ray")

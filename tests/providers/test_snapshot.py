@@ -11,8 +11,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from planner.types import Offer
+from planner.types import Links, Offer
 from providers import snapshot
 from providers.base import UnknownGpu
 from providers.snapshot import Failure, Snapshot
@@ -147,6 +149,76 @@ def test_the_place_is_the_cache_directory_or_what_the_user_says(
     monkeypatch.delenv("PLAN_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert snapshot.directory().is_relative_to(tmp_path / "xdg")
+
+
+texts = st.text(max_size=20)
+sizes = st.none() | st.integers(0, 2**50)
+offers = st.builds(
+    Offer,
+    provider=st.just("acme"),
+    instance_type=texts,
+    region=texts,
+    zone=st.none() | texts,
+    market=st.sampled_from(["on-demand", "spot", "capacity-block", "community"]),
+    gpu=texts,
+    gpus_per_node=st.integers(1, 72),
+    links=st.builds(Links, intra=texts, inter=texts, inter_gbit_per_s=st.none() | st.floats(1, 1e5)),
+    vcpus=sizes,
+    host_memory_bytes=sizes,
+    local_disk_bytes=sizes,
+    usd_per_hour=st.none() | st.decimals("0.001", 10_000, places=6),
+    unknown_why=st.none() | texts,
+    min_billing_s=sizes,
+    billing_increment_s=sizes,
+    not_included=st.lists(texts, max_size=3).map(tuple),
+    max_nodes=sizes,
+    price_seen=st.none() | st.datetimes(timezones=st.just(UTC)),
+    source=texts,
+    origin=st.just("live"),
+    available=st.none() | st.booleans(),
+    note=texts,
+)
+
+
+@given(st.lists(offers, max_size=4), st.booleans())
+def test_any_offers_come_back_as_they_were(found: list[Offer], complete: bool):
+    before = Snapshot("acme", SEEN, complete, tuple(found))
+    assert snapshot.decode(snapshot.encode(before), "acme") == before
+
+
+@given(st.data())
+def test_no_damage_goes_unnoticed(data: st.DataObject):
+    content = snapshot.encode(Snapshot("acme", SEEN, False, (offers_sample(),)))
+    at = data.draw(st.integers(0, len(content) - 2))
+    other = data.draw(st.integers(0, 255).filter(lambda b: b != content[at]))
+    damaged = content[:at] + bytes([other]) + content[at + 1 :]
+    try:
+        read = snapshot.decode(damaged, "acme")
+    except snapshot.BadFileError:
+        return
+    assert read.offers == (offers_sample(),)  # a byte of the header that says nothing about prices
+
+
+@given(st.binary(max_size=300))
+def test_any_file_is_a_snapshot_or_a_bad_file(content: bytes):
+    with pytest.raises(snapshot.BadFileError):
+        snapshot.decode(content, "acme")
+
+
+def offers_sample() -> Offer:
+    return Offer(
+        provider="acme",
+        instance_type="c99",
+        region="north",
+        market="on-demand",
+        gpu="L4",
+        gpus_per_node=1,
+        links=Links(intra="none", inter="ethernet"),
+        usd_per_hour=Decimal("1.5"),
+        price_seen=SEEN,
+        source="an API",
+        origin="live",
+    )
 
 
 WRITER = """
