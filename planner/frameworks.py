@@ -62,6 +62,7 @@ class MemoryProfile:
     selective_fraction: float
     moe_copies: float
     grouped_experts: bool
+    expert_output_kept: bool
     # the loss
     loss: Loss
     loss_upcast: bool

@@ -57,9 +57,11 @@ def block_bytes(model: ModelColumns, training: TrainingColumns, formats: FormatC
     return BlockBytes(
         dense=dense,
         moe=moe,
-        dense_selective=_selective(model, block, formats, dense, model.ffn),
+        dense_selective=_without_modules(
+            model, block, formats, _selective(model, block, formats, dense, model.ffn), np.asarray(0.0)
+        ),
         moe_selective=_without_modules(
-            model, block, formats, _selective(model, block, formats, moe, model.shared_ffn)
+            model, block, formats, _selective(model, block, formats, moe, model.shared_ffn), model.expert_ffn
         ),
         head=_norm_tensors(model, block, formats) * model.hidden + e * model.hidden + 4,
         backward_wide=(formats.residual + e) * model.hidden,
@@ -155,7 +157,7 @@ def _expert_bytes(
     copies = model.experts_per_token * block.moe_copies
     # frozen experts keep no input, only the output that the router's weight multiplies
     inputs = (1 - adapter.lora) * formats.linear_input
-    tokens = (inputs + formats.compute) * model.hidden
+    tokens = (inputs + block.expert_output_kept * formats.compute) * model.hidden
     router = 8 * model.num_experts
     return copies * tokens + router, copies * _ffn_bytes(model, block, adapter, formats, model.expert_ffn)
 
@@ -181,14 +183,14 @@ def _selective(
 
 
 def _without_modules(
-    model: ModelColumns, block: BlockColumns, formats: FormatColumns, kept: TokenBytes
+    model: ModelColumns, block: BlockColumns, formats: FormatColumns, kept: TokenBytes, expert_ffn: Array
 ) -> TokenBytes:
     """Drop what Megatron's recipes for experts recompute: norms, expert activations, MLA's up-projections.
 
     ``recompute_modules`` of NVIDIA-NeMo/Megatron-Bridge perf_recipes: layernorm, moe_act, mla_up_proj.
     """
-    e, modules = formats.compute, block.selective_attention
-    experts = e * model.experts_per_token * block.moe_copies * model.expert_ffn
+    e, modules = formats.compute, block.selective_attention * (model.num_experts > 0)
+    experts = e * model.experts_per_token * block.moe_copies * expert_ffn
     latent = (model.mla_kv_rank > 0) * e * (model.q_width + model.k_width + model.v_width)
     return TokenBytes(
         wide=kept.wide - modules * 2 * e * model.hidden,

@@ -90,6 +90,7 @@ class BlockColumns:
     selective_attention: Array
     selective_fraction: Array
     moe_copies: Array  # tokens of the fullest expert rank over the mean
+    expert_output_kept: Array  # 1 = the router's weight multiplies experts' outputs, which are kept
     grouped_experts: Array  # 1 = all experts in one grouped matrix multiply, 0 = one after the other
 
 
@@ -250,6 +251,7 @@ def _block(training: TrainingSpec, profile: MemoryProfile) -> BlockColumns:
         selective_attention=scalar(profile.selective == "attention"),
         selective_fraction=scalar(profile.selective_fraction),
         moe_copies=scalar(1.0 if training.moe_token_drop else profile.moe_copies),
+        expert_output_kept=scalar(profile.expert_output_kept),
         grouped_experts=scalar(profile.grouped_experts),
     )
 
