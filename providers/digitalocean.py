@@ -79,9 +79,11 @@ def _offers(found: Collector, entry: object, seen: datetime) -> Iterator[Offer]:
     """Offers of one size."""
     if not isinstance(entry, dict):
         raise UnreadError("a size is not an object")
-    if not entry.get("gpu_info"):
-        return
     name = reading.text(entry, "slug")
+    if not entry.get("gpu_info"):
+        if name.startswith("gpu-"):
+            raise UnreadError("a GPU size without gpu_info")
+        return
     price = reading.node_price(reading.member(entry, "price_hourly"))
     regions = reading.member(entry, "regions")
     if not isinstance(regions, list):

@@ -175,13 +175,16 @@ def _offers(
     node = _node(found, *presets[names])
     if node is None:
         return
+    preemptible = reading.member(estimate, "preemptible")
+    if not isinstance(preemptible, bool):
+        raise UnreadError("preemptible is neither true nor false")
     yield reading.live_offer(
         found.provider,
         "_".join(names),
         node,
         reading.node_price(reading.member(estimate, "hourly_cost")),
         region=region,
-        market="spot" if reading.member(estimate, "preemptible") is True else "on-demand",
+        market="spot" if preemptible else "on-demand",
         seen=seen,
         source=SOURCE,
     )

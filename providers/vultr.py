@@ -82,7 +82,7 @@ def _offers(found: Collector, plan: object, seen: datetime) -> Iterator[Offer]:
         raise UnreadError("a plan is not an object")
     name = reading.text(plan, "id")
     metal = _METAL.match(name)
-    if metal is None and plan.get("type") not in _GPU_TYPES:
+    if metal is None and reading.text(plan, "type") not in _GPU_TYPES:
         return
     node = _node(found, name, plan)
     if node is None:

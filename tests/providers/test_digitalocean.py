@@ -8,7 +8,7 @@ import pytest
 import responses
 
 from providers.base import AnswerError
-from tests.providers.contract import SECRET, HttpAdapterContract
+from tests.providers.contract import SECRET, SEEN, HttpAdapterContract
 
 GIB = 2**30
 
@@ -34,6 +34,11 @@ class TestDigitalOcean(HttpAdapterContract):
 
     def test_droplets_without_gpus_are_left_out(self):
         assert not [o for o in self.parsed().offers if o.instance_type.startswith("s-")]
+
+    def test_a_gpu_size_that_does_not_say_its_gpus_is_not_read(self):
+        page = json.loads(self.recorded()[0])
+        del page["sizes"][1]["gpu_info"]
+        assert self.adapter.parse([json.dumps(page).encode()], SEEN).num_unread == 1
 
     def test_there_is_no_spot_market(self):
         assert {o.market for o in self.parsed().offers} == {"on-demand"}

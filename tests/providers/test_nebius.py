@@ -39,6 +39,11 @@ class TestNebius(AdapterContract):
         page["estimates"][0]["preset"] = "9gpu"
         assert self.adapter.parse([json.dumps(page).encode()], SEEN).num_unread == 1
 
+    def test_an_estimate_that_does_not_say_its_market_is_not_read(self):
+        page = json.loads(self.recorded()[0])
+        page["estimates"][0]["preemptible"] = "no"
+        assert self.adapter.parse([json.dumps(page).encode()], SEEN).num_unread == 1
+
     def test_platforms_of_another_form_are_an_error(self):
         page = json.loads(self.recorded()[0])
         page["platforms"][0]["presets"] = "none"

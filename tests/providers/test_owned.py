@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 
 from planner.errors import UserError
 from planner.ownership import OwnedMachine
@@ -79,6 +81,19 @@ def test_what_cannot_be_read_is_one_error_with_a_hint(text: str, said: str):
     with pytest.raises(UserError, match=said) as caught:
         owned.machines_of(text)
     assert caught.value.hint
+
+
+@given(st.text(max_size=60))
+@example("2x rtx-4090, gpu=l4")
+@example("2x rtx-4090, name=\n")
+@example("99999999999999999x rtx-4090")
+def test_whatever_is_typed_is_a_machine_or_one_error(text: str):
+    assume(not text.strip().lower().endswith((".yaml", ".yml")))
+    try:
+        found = owned.offers(owned.machines_of(text), SEEN)
+    except UserError:
+        return
+    assert violations(found) == ()
 
 
 # ---------------------------------------------------------------------------------- files

@@ -7,12 +7,14 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.errors import UserError
 from planner.types import Offer
 from providers.base import violations
 from providers.catalog import shipped
-from providers.price_list import PriceList, applied, parse, read
+from providers.price_list import PriceList, PriceRow, applied, parse, read
 
 SEEN = datetime(2026, 11, 30, tzinfo=UTC)
 Build = Callable[..., Offer]
@@ -231,3 +233,50 @@ def test_a_file_that_is_not_text_is_one_error(tmp_path: Path):
     path.write_bytes(b"\xff\xfe\x00p")
     with pytest.raises(UserError, match="cannot read"):
         read(str(path))
+
+
+CELLS = st.sampled_from(
+    [
+        "",
+        "x",
+        "aws",
+        "p5.48xlarge",
+        "L4",
+        "H100",
+        "1",
+        "0",
+        "-1",
+        "1e9",
+        "nan",
+        "EUR",
+        "spot",
+        '"',
+        ",",
+        "#",
+        "|",
+    ]
+)
+NAMES = st.sampled_from(list(PriceRow.model_fields))
+
+
+def read_or_said(text: str, name: str) -> tuple[tuple[Offer, ...], str]:
+    """Offers of a list, or what is said of it."""
+    try:
+        return listed(text, name).offers, ""
+    except UserError as error:
+        return (), str(error)
+
+
+@given(head=st.lists(NAMES, min_size=1, max_size=8, unique=True), rows=st.lists(st.lists(CELLS, max_size=8)))
+def test_whatever_stands_in_a_csv_is_a_list_or_one_error(head: list[str], rows: list[list[str]]):
+    offers, said = read_or_said("\n".join(",".join(row) for row in [head, *rows]), "mine.csv")
+    assert violations(offers) == ()
+    assert not said or said.startswith("mine.csv")
+
+
+@given(st.text(max_size=80))
+@pytest.mark.parametrize("name", ["mine.csv", "mine.yaml"])
+def test_whatever_stands_in_a_file_is_a_list_or_one_error(name: str, text: str):
+    offers, said = read_or_said(text, name)
+    assert violations(offers) == ()
+    assert not said or said.startswith(name)
