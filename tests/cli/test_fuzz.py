@@ -111,3 +111,61 @@ def test_every_question_gets_an_answer_or_one_error(
     check(json.loads(captured.out), question, code)
     assert main.run(["suggest", *question]) == code
     assert "nan" not in capsys.readouterr().out.lower().split()
+
+
+RUNS = st.tuples(
+    MODELS,
+    st.sampled_from(["H100-SXM5-80GB", "A100-SXM4-40GB", "RTX 4090", "T4", "MI300X", "GB200-186GB"]).map(
+        lambda gpu: ["--gpu", gpu]
+    ),
+    st.sampled_from(["1", "2", "3", "8", "16", "64", "512"]).map(lambda n: ["--gpus", n]),
+    option("--tokens", "10M", "20B"),
+    option("--seq-len", "128", "2048", "8192", "131072"),
+    option("--method", "full", "lora", "qlora"),
+    option("--precision", "fp32", "tf32", "bf16", "bf16-pure", "fp16", "fp8"),
+    option("--optimizer", "adamw-8bit", "adafactor", "sgd", "muon", "adamw-paged-8bit"),
+    option("--zero", "0", "1", "2", "3"),
+    option("--tp", "1", "2", "8"),
+    option("--pp", "1", "2", "4"),
+    option("--ep", "1", "8"),
+    option("--recompute", "none", "selective", "full"),
+    option("--offload", "optimizer", "params+optimizer", "activations"),
+    option("--loss", "plain", "compiled", "chunked", "fused", "fused-linear"),
+    option("--framework", "torchtitan", "megatron-core", "hf", "deepspeed", "unsloth", "litgpt"),
+    option("--numerics", "fp32", "bf16-all", "fsdp-mixed", "16bit-weights-fp32-master"),
+    option("--interconnect", "NVLink", "PCIe", "Ethernet 10Gb", "NVLink + 8x400Gb IB", "string"),
+).map(lambda parts: [word for part in parts for word in part])
+
+
+def check_estimate(document: dict) -> None:
+    """Figures add up, stand in order and cannot be impossible."""
+    memory, speed = document["memory"], document["speed"]
+    assert all(math.isfinite(n) and n >= 0 for n in numbers(document))
+    assert sum(memory["parts_gib"].values()) == pytest.approx(memory["device_gib"]["mid"])
+    assert sum(speed["parts_s"].values()) == pytest.approx(speed["step_s"]["mid"])
+    kinds = [memory[f"{kind}_gib"]["mid"] for kind in ("allocated", "reserved", "device")]
+    assert kinds[0] <= kinds[1] * (1 + 1e-9) <= kinds[2] * (1 + 2e-9)
+    assert memory["fits"] or not memory["safe"]
+    assert 0 < speed["mfu"] <= speed["hfu"] * (1 + 1e-9) <= 1 + 1e-9
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(run=RUNS)
+def test_every_run_gets_an_estimate_that_its_own_line_repeats(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main.run(["estimate", *run, "--json"])
+    captured = capsys.readouterr()
+    if code == 2:
+        assert captured.err.startswith("error: ")
+        return
+    assert code == 0
+    document = json.loads(captured.out)
+    check_estimate(document)
+    line = {key: document[key] for key in ("id", "model", "training", "shape", "layout")}
+    (tmp_path / "line.jsonl").write_text(json.dumps(line))
+    assert main.run(["estimate", "--runs", str(tmp_path / "line.jsonl"), "--json"]) == 0
+    repeated = json.loads(capsys.readouterr().out)
+    assert (repeated["memory"], repeated["speed"]) == (document["memory"], document["speed"])
+    assert main.run(["estimate", *run]) == 0
+    assert "PEAK" in capsys.readouterr().out
