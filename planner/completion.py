@@ -14,6 +14,7 @@ from planner.layouts import BatchRule, layout_of
 from planner.legality import check_layout, degrees_reason
 from planner.model import check_model
 from planner.model_count import count_params
+from planner.nearness import Residuals
 from planner.runs import RunRequest, shape_of
 from planner.search_state import OK, Found
 from planner.types import Layout, LayoutPins, Run, Shape, TrainingSpec
@@ -27,13 +28,13 @@ class Completed:
     said: tuple[str, ...]
 
 
-def complete(request: RunRequest, headroom: float) -> Completed:
+def complete(request: RunRequest, headroom: float, known: Residuals) -> Completed:
     """Make a request whole.
 
     Raises ``UserError`` for a layout that cannot run, or a GPU that cannot compute in the precision.
     """
     check_model(request.model)
-    request = _batch_of_pipeline(request)
+    request = _with_habits(request)
     shape = shape_of(request)
     card = gpus.gpu(shape.gpu)
     if request.layout is not None:
@@ -45,25 +46,30 @@ def complete(request: RunRequest, headroom: float) -> Completed:
     if reason:
         raise UserError(f"{request.model.name} on {card.id}: {reason}", "--precision fp16")
     training, batch, said = _batch(request)
-    layout, how = _searched(request, training, batch, shape, headroom)
+    layout, how = _searched(request, training, batch, shape, headroom, known)
     return Completed(_run(request, layout, shape, training), (*request.assumed, *said, how))
 
 
-def _batch_of_pipeline(request: RunRequest) -> RunRequest:
-    """Cut the batch of a rank into micro-batches where the framework's pipeline does that by itself."""
-    pp, micro, accum = request.pins.pp or 1, request.pins.micro_batch or 1, request.pins.grad_accum
-    splits = frameworks.match(request.training.framework).layout.pipeline_splits_batch
-    count = math.gcd(pp, micro)
-    if not splits or accum != 1 or count == 1:
+def _with_habits(request: RunRequest) -> RunRequest:
+    """Fill in what the framework does by itself about the layout, where the run does not say."""
+    habits = frameworks.match(request.training.framework).layout
+    pins, said = request.pins, []
+    found: dict[str, int] = {}
+    if pins.sequence_parallel is None and not habits.sequence_parallel and pins.tp not in (None, 1):
+        found["sequence_parallel"] = False
+        said.append("no sequence parallelism, as the framework does by default")
+    count = math.gcd(pins.pp or 1, pins.micro_batch or 1)
+    if habits.pipeline_splits_batch and pins.grad_accum == 1 and count > 1:
+        found |= {"micro_batch": (pins.micro_batch or 1) // count, "grad_accum": count}
+        said.append(f"batch of a rank cut into {count} micro-batches, as the framework's pipeline does")
+    if not found:
         return request
-    cut = {"micro_batch": micro // count, "grad_accum": count}
-    layout = request.layout.model_copy(update=cut) if request.layout is not None else None
-    said = f"batch of a rank cut into {count} micro-batches, as the framework's pipeline does"
+    layout = request.layout.model_copy(update=found) if request.layout is not None else None
     return request.model_copy(
         update={
-            "pins": request.pins.model_copy(update=cut),
+            "pins": pins.model_copy(update=found),
             "layout": layout,
-            "assumed": (*request.assumed, said),
+            "assumed": (*request.assumed, *said),
         }
     )
 
@@ -92,7 +98,12 @@ def _batch(request: RunRequest) -> tuple[TrainingSpec, BatchRule, tuple[str, ...
 
 
 def _searched(
-    request: RunRequest, training: TrainingSpec, batch: BatchRule, shape: Shape, headroom: float
+    request: RunRequest,
+    training: TrainingSpec,
+    batch: BatchRule,
+    shape: Shape,
+    headroom: float,
+    known: Residuals,
 ) -> tuple[Layout, str]:
     """Search the parts of the layout that are missing; say which kind of layout was found.
 
@@ -101,11 +112,11 @@ def _searched(
     habit = frameworks.match(training.framework).layout.recompute
     if request.pins.recompute is None and habit is not None:
         pins = request.pins.model_copy(update={"recompute": habit})
-        picks = _search(request, training, batch, pins, shape, headroom).picks
+        picks = _search(request, training, batch, pins, shape, headroom, known).picks
         if len(picks.shape):
             layout = layout_of(picks.table, int(np.argmin(picks.grade)))
             return layout, f"recompute {habit}, the framework's habit, and the fastest layout with it"
-    found = _search(request, training, batch, request.pins, shape, headroom)
+    found = _search(request, training, batch, request.pins, shape, headroom, known)
     picks = found.picks
     if len(picks.shape):
         best = int(np.argmin(picks.grade))
@@ -124,6 +135,7 @@ def _search(
     pins: LayoutPins,
     shape: Shape,
     headroom: float,
+    known: Residuals,
 ) -> Found:
     """Search one machine, every link allowed."""
     return search.search(
@@ -135,6 +147,7 @@ def _search(
         headroom,
         free_optimizer=False,
         allow_slow_link=True,
+        known=known,
     )
 
 

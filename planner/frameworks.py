@@ -108,10 +108,12 @@ class LayoutHabits:
     """What a framework does about the layout where a run does not say; ``[profile.X.layout]``.
 
     ``pipeline_splits_batch``: the batch of a rank is cut into as many micro-batches as there are stages.
+    ``sequence_parallel``: tensor parallel splits what lies between its matrices too (arXiv 2205.05198).
     """
 
     recompute: Recompute | None = None
     pipeline_splits_batch: bool = False
+    sequence_parallel: bool = True
 
 
 @dataclass(frozen=True, slots=True)
