@@ -10,8 +10,10 @@ from planner import units
 from planner.cli import text
 from planner.cli.comparison import Comparison, Rent
 from planner.cli.text import Column, Terminal
+from providers.age import age_s, mark
 
 NEVER = "never"
+_MARKS = {"fresh": "", "marked": " *", "old": " OLD"}
 
 
 def comparisons(found: Sequence[Comparison], now: datetime, term: Terminal) -> str:
@@ -25,6 +27,7 @@ def _one(c: Comparison, now: datetime, term: Terminal) -> Iterator[str]:
         f"at {_hours(c.hours_used_per_month)} of use a month",
         term,
     )
+    yield from text.paragraph(_cloud(c, now), term)
     yield ""
     yield from _sides(c, term)
     yield ""
@@ -51,8 +54,15 @@ def _sides(c: Comparison, term: Terminal) -> list[str]:
         ["scaling", f"{_usd(c.purchase_usd)} for each further machine", f"{hourly} for each further one"],
         ["a month", _least(c, c.usd_per_month), _usd(rent.usd_per_month if rent else None)],
     ]
-    cloud = "CLOUD: no offer of this GPU" if rent is None else f"CLOUD: {_place(rent)}"
-    return text.table([Column("", 10), Column("OWN", 30), Column(cloud, 24)], rows, term.width, " ")
+    return text.table([Column("", 10), Column("OWN", 30), Column("CLOUD", 24)], rows, term.width, " ")
+
+
+def _cloud(c: Comparison, now: datetime) -> str:
+    """Name the offer that the machine is set against."""
+    if c.reference is None:
+        return f"Cloud: no offer of {c.gpu} has a price"
+    price = units.usd_per_hour(float(c.reference.usd_per_hour))
+    return f"Cloud: {_place(c.reference)} ({c.reference.region}), {price}, price age {_age(c.reference, now)}"
 
 
 def _purchase(c: Comparison) -> str:
@@ -70,7 +80,7 @@ def _operation(c: Comparison) -> str:
         if c.hosting_usd_per_month is None
         else f"hosting {_usd(c.hosting_usd_per_month)} a month",
     ]
-    return ", ".join(text.keep(p) for p in parts)
+    return " ".join(text.keep(p) for p in (f"{parts[0]},", f"{parts[1]},", parts[2]))
 
 
 def _least(c: Comparison, amount: str) -> str:
@@ -113,25 +123,25 @@ def _payback(c: Comparison, rent: Rent) -> str:
 def _rents(c: Comparison, now: datetime, term: Terminal) -> list[str]:
     """List the cheapest offers, one for each provider and market."""
     columns = [
-        Column("RENT", 16),
+        Column("RENT", 26 if term.wide else 20),
         *([Column("MACHINES")] if term.wide else []),
         Column("$/h", right=True),
         Column("A MONTH", right=True),
         Column("CHEAPER"),
         Column("BREAK-EVEN"),
         Column("PAID BACK AFTER", 10),
-        *([Column("AGE")] if term.wide else []),
+        Column("AGE"),
     ]
     rows = [_rent_cells(c, r, now, term) for r in c.rents]
     foot = (
         f"Cheapest offer of each provider and market, {len(c.rents)} of {c.num_offers} offers of {c.gpu}. "
-        "BREAK-EVEN: use a month from which owning is cheaper."
+        "BREAK-EVEN: use a month from which owning is cheaper. "
+        "* older than 24 hours; OLD: older than 30 days, or of unknown age."
     )
     return [*text.table(columns, rows, term.width, " "), *text.paragraph(foot, term, " ")]
 
 
 def _rent_cells(c: Comparison, r: Rent, now: datetime, term: Terminal) -> list[str]:
-    seen = None if r.price_seen is None else (now - r.price_seen).total_seconds()
     bound = "≥ " if c.unknown else ""
     known, hours = r.cheaper != "unknown", r.break_even_hours_per_month
     back = f"{bound if r.payback_hours else ''}{_payback(c, r)}"
@@ -142,8 +152,8 @@ def _rent_cells(c: Comparison, r: Rent, now: datetime, term: Terminal) -> list[s
         _usd(r.usd_per_month),
         r.cheaper,
         text.keep((bound + _hours(hours) if hours else NEVER) if known else units.UNKNOWN),
-        (text.keep(back) if term.wide else back) if known else units.UNKNOWN,
-        *([text.keep(units.age(seen))] if term.wide else []),
+        back if known else units.UNKNOWN,
+        text.keep(_age(r, now)),
     ]
 
 
@@ -200,6 +210,11 @@ def _sum(c: Comparison, amount: str) -> str:
 def _place(rent: Rent) -> str:
     market = "" if rent.market == "on-demand" else f" {rent.market}"
     return f"{rent.provider} {rent.instance_type}{market}"
+
+
+def _age(rent: Rent, now: datetime) -> str:
+    """Age of a price, marked from a day on, loud from 30 days on."""
+    return f"{units.age(age_s(rent.price_seen, now))}{_MARKS[mark(rent.price_seen, now)]}"
 
 
 def _usd(value: str | None) -> str:

@@ -145,7 +145,7 @@ def test_without_a_purchase_price_whether_to_buy_is_unknown():
 def test_owning_and_renting_stand_side_by_side():
     screen = drawn(against(rental("0.8")))
     assert "OWN" in screen
-    assert "CLOUD: acme 2x 4090" in screen
+    assert "Cloud: acme 2x 4090 (north-1), $0.80 / h, price age 3 d *" in screen
     for word in ("purchase", "operation", "scaling", "a month", "BREAK-EVEN", "USE A MONTH", "MACHINES"):
         assert word in screen
     assert "Own: it is cheaper from 283 h of use a month" in screen
@@ -178,7 +178,7 @@ def test_the_verdict_says_which_and_from_when(price: str, said: str):
 
 def test_no_offer_of_the_gpu_leaves_nothing_to_compare_with():
     screen = drawn(against())
-    assert "CLOUD: no offer of this GPU" in screen
+    assert "Cloud: no offer of RTX 4090 has a price" in screen
     assert "nothing to compare with" in screen
 
 
