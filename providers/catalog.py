@@ -18,7 +18,7 @@ from importlib.resources import files
 from planner.gpus import gpu
 from planner.links import links_for
 from planner.types import Links, Offer
-from providers.base import Key, key, sort_key
+from providers.base import Key, key
 from providers.checks import spot_is_on_demand, unbelievable, without_outliers
 
 GIB = 2**30
@@ -202,10 +202,11 @@ def newest(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     """One offer per key: the one seen last. An undated one loses against any date; ties: the first stays."""
     kept: dict[Key, Offer] = {}
     for offer in offers:
-        have = kept.get(key(offer))
+        of = key(offer)
+        have = kept.get(of)
         if have is None or (offer.price_seen or _LONG_AGO) > (have.price_seen or _LONG_AGO):
-            kept[key(offer)] = offer
-    return tuple(sorted(kept.values(), key=sort_key))
+            kept[of] = offer
+    return tuple(kept[of] for of in sorted(kept))
 
 
 def _covers(correction: Correction, offer: Offer) -> bool:
@@ -254,20 +255,25 @@ def corrected(offers: Iterable[Offer], corrections: Iterable[Correction]) -> tup
 
 def explained(offers: Iterable[Offer], corrections: Iterable[Correction]) -> frozenset[Key]:
     """Keys of offers whose odd price the overlay explains."""
-    rows = [c for c in corrections if c.field == "explained"]
+    by_type: dict[tuple[str, str], list[Correction]] = {}
+    for c in corrections:
+        if c.field == "explained":
+            by_type.setdefault((c.provider, c.instance_type), []).append(c)
     return frozenset(
-        key(o)
-        for o in offers
-        for c in rows
-        if (c.provider, c.instance_type) == (o.provider, o.instance_type) and _covers(c, o)
+        key(o) for o in offers for c in by_type.get((o.provider, o.instance_type), ()) if _covers(c, o)
     )
 
 
-def without_false_spot(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """Spot prices that equal the on-demand price of the same type and region become unknown."""
+def without_false_spot(offers: Iterable[Offer], beside: Iterable[Offer] = ()) -> tuple[Offer, ...]:
+    """Spot prices that equal the on-demand price of the same type and region become unknown.
+
+    ``beside``: more offers whose on-demand prices count.
+    """
     offers = tuple(offers)
     on_demand = {
-        (o.provider, o.instance_type, o.region): o.usd_per_hour for o in offers if o.market == "on-demand"
+        (o.provider, o.instance_type, o.region): o.usd_per_hour
+        for o in (*beside, *offers)
+        if o.market == "on-demand"
     }
     done = []
     for o in offers:

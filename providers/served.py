@@ -2,8 +2,9 @@
 
 A live row takes the place of every shipped row of its provider, type, region and market (a live spot price
 per zone of the one of the region); a provider whose answers are complete drops its shipped rows altogether.
-A shipped row that is newer than the snapshot stays. Then ``catalog.believed`` decides, and a live price
-outside 0.2 to 5 times the shipped price per GPU-hour of its GPU and market is not believed.
+A shipped row newer than the snapshot stays. A live price is corrected by the overlay and judged as the
+catalog's are, but against the shipped prices: outside 0.2 to 5 times those of its GPU and market it is not
+believed. What the catalog does not have is judged against the other live prices.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from planner.gpus import gpus
 from planner.types import Offer
 from providers import snapshot
-from providers.catalog import believed, corrected, explained, overlay, shipped
+from providers.catalog import corrected, explained, newest, overlay, shipped, without_false_spot
 from providers.checks import doubted_against, medians
 from providers.snapshot import Snapshot
 
@@ -85,7 +86,7 @@ def _place(offer: Offer) -> Place:
 
 
 def merged(base: Sequence[Offer], live: Sequence[Offer], snapshots: Sequence[Snapshot]) -> tuple[Offer, ...]:
-    """``live`` over ``base``, each price as far as it is believed."""
+    """``live`` over ``base``, which is believed already: each live price as far as it is believed. Sorted."""
     seen = {s.provider: s.seen for s in snapshots}
     complete = frozenset(s.provider for s in snapshots if s.complete)
     places = frozenset(_place(o) for o in live)
@@ -95,6 +96,8 @@ def merged(base: Sequence[Offer], live: Sequence[Offer], snapshots: Sequence[Sna
         newer = offer.price_seen is not None and offer.price_seen > seen.get(offer.provider, offer.price_seen)
         return not covered or newer
 
-    right = corrected(live, overlay())
-    checked = doubted_against(right, medians(base), explained(right, overlay()))
-    return believed([*(o for o in base if stays(o)), *checked])
+    kept = [o for o in base if stays(o)]
+    right = without_false_spot(corrected(live, overlay()), beside=kept)
+    middle = medians(base)
+    middle = {**medians(o for o in right if (o.gpu, o.market) not in middle), **middle}
+    return newest([*kept, *doubted_against(right, middle, explained(right, overlay()))])

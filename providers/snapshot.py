@@ -1,7 +1,7 @@
 """Last good offers of each provider on disk, under the user's cache directory (``PLAN_CACHE_DIR``).
 
-A snapshot is two lines of JSON: a header (schema version, provider, time seen, SHA-256 of the second line)
-and the offers. It is written beside its place and renamed, under a lock: a reader sees the old one or the
+A snapshot is three lines: the SHA-256 of the rest, a header (schema version, provider, time seen) and the
+offers, both JSON. It is written beside its place and renamed, under a lock: a reader sees the old one or the
 new one, never half of one, and two processes that refresh at once leave the newer. A file that is truncated
 or foreign is set aside as ``.bad``. Only a good refresh writes one: no failure renews an age. Where prices
 have changed, the snapshot is kept under ``history/`` too.
@@ -27,6 +27,7 @@ from providers.base import UnknownGpu, key
 SCHEMA_VERSION = 1
 MOST_HISTORY = 90
 _STAMP = "%Y%m%dT%H%M%S%fZ"
+_SAME_TIME = 8  # fields of an offer's row without a time of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,76 +89,92 @@ def _blank() -> Offer:
     )
 
 
-@lru_cache(maxsize=1024)
-def _links(intra: str, inter: str, gbit: float | None) -> Links:
-    """Links of a row; one record for all rows that say the same."""
-    return Links(intra=intra, inter=inter, inter_gbit_per_s=gbit)
-
-
-def _row(offer: Offer) -> list[Any]:
-    """One offer as a row; what all of a snapshot share stands in the header."""
-    return [
+def _machine_row(offer: Offer) -> tuple[object, ...]:
+    """What all offers of one machine share: written once, as many offers are of few machines."""
+    return (
         offer.instance_type,
-        offer.region,
-        offer.zone,
-        offer.market,
         offer.gpu,
         offer.gpus_per_node,
-        [offer.links.intra, offer.links.inter, offer.links.inter_gbit_per_s],
+        (offer.links.intra, offer.links.inter, offer.links.inter_gbit_per_s),
         offer.vcpus,
         offer.host_memory_bytes,
         offer.local_disk_bytes,
-        None if offer.usd_per_hour is None else str(offer.usd_per_hour),
-        offer.unknown_why,
         offer.min_billing_s,
         offer.billing_increment_s,
-        list(offer.not_included),
+        offer.not_included,
         offer.max_nodes,
-        None if offer.price_seen is None else offer.price_seen.isoformat(),
         offer.source,
-        offer.available,
-        offer.note,
-    ]
+    )
 
 
-def _offer(provider: str, row: list[Any]) -> Offer:
-    """Build the offer of a row. Not validated, for speed: the checksum says that we wrote it."""
+def _machine(provider: str, row: list[Any]) -> Offer:
+    """Build an offer of a machine without place and price."""
     return _blank().model_copy(
         update={
             "provider": provider,
             "instance_type": row[0],
-            "region": row[1],
-            "zone": row[2],
-            "market": row[3],
-            "gpu": row[4],
-            "gpus_per_node": row[5],
-            "links": _links(*row[6]),
-            "vcpus": row[7],
-            "host_memory_bytes": row[8],
-            "local_disk_bytes": row[9],
-            "usd_per_hour": None if row[10] is None else Decimal(row[10]),
-            "unknown_why": row[11],
-            "min_billing_s": row[12],
-            "billing_increment_s": row[13],
-            "not_included": tuple(row[14]),
-            "max_nodes": row[15],
-            "price_seen": _time(row[16]),
-            "source": row[17],
+            "gpu": row[1],
+            "gpus_per_node": row[2],
+            "links": Links.model_construct(intra=row[3][0], inter=row[3][1], inter_gbit_per_s=row[3][2]),
+            "vcpus": row[4],
+            "host_memory_bytes": row[5],
+            "local_disk_bytes": row[6],
+            "min_billing_s": row[7],
+            "billing_increment_s": row[8],
+            "not_included": tuple(row[9]),
+            "max_nodes": row[10],
+            "source": row[11],
             "origin": "live",
-            "available": row[18],
-            "note": row[19],
         }
     )
 
 
-@lru_cache(maxsize=256)
+def _offer_row(offer: Offer, machine: int, seen: datetime) -> list[object]:
+    """One offer: the number of its machine, place, market, price. The time only where it is another."""
+    row: list[object] = [
+        machine,
+        offer.region,
+        offer.zone,
+        offer.market,
+        None if offer.usd_per_hour is None else str(offer.usd_per_hour),
+        offer.unknown_why,
+        offer.available,
+        offer.note,
+    ]
+    if offer.price_seen != seen:
+        row.append(None if offer.price_seen is None else offer.price_seen.isoformat())
+    return row
+
+
+def _offer(machine: Offer, row: list[Any], seen: datetime) -> Offer:
+    """Build the offer of a row. Not validated, for speed: the checksum says that we wrote it."""
+    return machine.model_copy(
+        update={
+            "region": row[1],
+            "zone": row[2],
+            "market": row[3],
+            "usd_per_hour": None if row[4] is None else Decimal(row[4]),
+            "unknown_why": row[5],
+            "available": row[6],
+            "note": row[7],
+            "price_seen": seen if len(row) == _SAME_TIME else _time(row[8]),
+        }
+    )
+
+
 def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """Write a snapshot as the two lines of its file."""
-    body = json.dumps([_row(o) for o in snapshot.offers], separators=(",", ":"), ensure_ascii=False).encode()
+    """Write a snapshot as the three lines of its file."""
+    machines: dict[tuple[object, ...], int] = {}
+    rows = [
+        _offer_row(o, machines.setdefault(_machine_row(o), len(machines)), snapshot.seen)
+        for o in snapshot.offers
+    ]
+    content = {"machines": list(machines), "offers": rows}
+    body = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     header = {
         "schema_version": SCHEMA_VERSION,
         "provider": snapshot.provider,
@@ -165,36 +182,50 @@ def encode(snapshot: Snapshot) -> bytes:
         "complete": snapshot.complete,
         "unknown_gpus": [[u.name, u.count] for u in snapshot.unknown_gpus],
         "notes": list(snapshot.notes),
-        "sha256": hashlib.sha256(body).hexdigest(),
     }
-    return json.dumps(header, ensure_ascii=False).encode() + b"\n" + body + b"\n"
+    return sealed(json.dumps(header, ensure_ascii=False).encode() + b"\n" + body + b"\n")
+
+
+def sealed(content: bytes) -> bytes:
+    """``content`` under a line with its SHA-256."""
+    return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
 
 def decode(content: bytes, provider: str) -> Snapshot:
-    """Read the two lines of a file. Raises ``BadFileError`` unless they are whole, and of this provider."""
-    first, _, rest = content.partition(b"\n")
-    body = rest.removesuffix(b"\n")
+    """Read the lines of a file. Raises ``BadFileError`` unless they are whole, and of this provider."""
+    digest, _, rest = content.partition(b"\n")
+    if len(digest) != len(hashlib.sha256().hexdigest()):
+        raise BadFileError("not a file of prices")
+    if digest != hashlib.sha256(rest).hexdigest().encode():
+        raise BadFileError("the checksum does not fit: truncated or changed")
+    first, _, body = rest.partition(b"\n")
     try:
         header = json.loads(first)
-    except ValueError:
-        raise BadFileError("no header") from None
-    if not isinstance(header, dict) or header.get("provider") != provider:
-        raise BadFileError("not a snapshot of this provider")
-    if header.get("schema_version") != SCHEMA_VERSION:
-        raise BadFileError(f"schema version {header.get('schema_version')!r}, not {SCHEMA_VERSION}")
-    if header.get("sha256") != hashlib.sha256(body).hexdigest():
-        raise BadFileError("the checksum does not fit: truncated or changed")
+        version, owner = header["schema_version"], header["provider"]
+    except (ValueError, KeyError, TypeError):
+        raise BadFileError("cannot be read (no header)") from None
+    if version != SCHEMA_VERSION:
+        raise BadFileError(f"schema version {version!r}, not {SCHEMA_VERSION}")
+    if owner != provider:
+        raise BadFileError("prices of another provider")
     try:
-        return Snapshot(
-            provider=provider,
-            seen=datetime.fromisoformat(header["seen"]),
-            complete=bool(header["complete"]),
-            offers=tuple(_offer(provider, row) for row in json.loads(body)),
-            unknown_gpus=tuple(UnknownGpu(provider, name, count) for name, count in header["unknown_gpus"]),
-            notes=tuple(header["notes"]),
-        )
+        return _decoded(header, json.loads(body), provider)
     except (KeyError, TypeError, ValueError, ArithmeticError, IndexError) as error:
         raise BadFileError(f"cannot be read ({type(error).__name__})") from None
+
+
+def _decoded(header: dict[str, Any], body: dict[str, Any], provider: str) -> Snapshot:
+    """Build the snapshot of a file whose checksum fits."""
+    seen = datetime.fromisoformat(header["seen"])
+    machines = [_machine(provider, row) for row in body["machines"]]
+    return Snapshot(
+        provider=provider,
+        seen=seen,
+        complete=bool(header["complete"]),
+        offers=tuple(_offer(machines[row[0]], row, seen) for row in body["offers"]),
+        unknown_gpus=tuple(UnknownGpu(provider, name, count) for name, count in header["unknown_gpus"]),
+        notes=tuple(header["notes"]),
+    )
 
 
 # ---------------------------------------------------------------------------------- files
