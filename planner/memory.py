@@ -83,7 +83,7 @@ def _stage_bytes(
     block: BlockBytes,
 ) -> StageBytes:
     params = stage_params(model, training, layout, stage)
-    states = state_bytes(training, formats, layout, params)
+    states = state_bytes(model, training, formats, layout, params)
     kept = kept_activations(model, training, formats, layout, stage, block)
     loss = loss_bytes(model, training, formats, layout, tokens_per_rank(training, layout))
     peak = step_peak(model, training, formats, layout, stage, params, states, kept, loss)

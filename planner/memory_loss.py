@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from planner.columns import Array, LayoutColumns, ModelColumns
 from planner.formats import FormatColumns
+from planner.masks import pick, times
 from planner.numerics import TrainingColumns
 
 # A fused linear cross-entropy works on ceil(V / h) pieces of the tokens: logits, fp32 copy and gradient
@@ -34,14 +33,14 @@ def loss_bytes(
 ) -> LossBytes:
     """Loss of one micro-batch of ``tokens`` tokens on this rank, where the stage has a head."""
     loss = training.loss
-    vocab = np.where(loss.vocab_parallel == 1, model.vocab / layout.tp, model.vocab)
-    split = (layout.tp > 1) * loss.vocab_parallel
+    vocab = pick(loss.vocab_parallel == 1, model.vocab / layout.tp, model.vocab)
+    split = loss.vocab_parallel * (layout.tp > 1)
     extra = loss.layer_norm * (1 - model.norm_is_rms)
     logits = tokens * vocab * model.has_head
-    fused = loss.linear * tokens * model.hidden * (FUSED_LINEAR_BYTES + formats.compute)
-    head_adapter = training.adapter.head * formats.compute * logits
+    fused = times(loss.linear * model.hidden * (FUSED_LINEAR_BYTES + formats.compute), tokens)
+    head_adapter = times(training.adapter.head * formats.compute, logits)
     return LossBytes(
         forward=logits * (loss.forward + extra) + fused + head_adapter,
-        backward=logits * (loss.backward + extra + split * loss.parallel) + fused + head_adapter,
-        kept=logits * loss.kept,
+        backward=logits * (loss.backward + extra + times(loss.parallel, split)) + fused + head_adapter,
+        kept=times(loss.kept, logits),
     )

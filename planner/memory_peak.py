@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from planner.columns import Array, LayoutColumns, ModelColumns
 from planner.formats import FormatColumns
+from planner.masks import ZERO, times
 from planner.memory_loss import LossBytes
 from planner.memory_states import Stage, StageParams, StateBytes
 from planner.memory_step import Kept, gathered_bytes, tokens_per_rank
@@ -80,13 +81,13 @@ def gradient_bytes(
     buckets = (layout.dp * layout.cp > 1) * (layout.zero_stage < 2) * (1 - sharding.keeps_gradients)
     views = buckets * (sharding.bucket_copies == 1)
     persists = np.maximum(np.maximum(sharding.keeps_gradients, views), layout.grad_accum > 1)
-    beside = gradients * buckets * np.maximum(sharding.bucket_copies - 1, 0)
+    beside = times(np.maximum(sharding.bucket_copies - 1, 0), gradients * buckets)
     appears = (1 - persists) * ~sharded * formats.gradient
     early = gradients * persists + beside
     head = appears * params.head + sharded * params.head * formats.compute
     late = gradients + beside
-    tied = model.tied * (layout.pp == 1) * ~sharded * formats.gradient * params.head
-    at_loss = early + training.loss.in_pieces * head
+    tied = times(model.tied, (layout.pp == 1) * ~sharded * formats.gradient * params.head)
+    at_loss = early + times(training.loss.in_pieces, head)
     return GradientBytes(early, at_loss, early + head, late, tied, appears * params.block_trainable)
 
 
@@ -94,9 +95,12 @@ def _weight_casts(
     model: ModelColumns, formats: FormatColumns, layout: LayoutColumns, stage: Stage, params: StageParams
 ) -> tuple[Array, Array]:
     """Autocast's 16-bit copies of weights: of the blocks, and of the output projection."""
+    if not (np.any(formats.cast_cache) or np.any(formats.frozen_cast) or np.any(formats.head_cast)):
+        return ZERO, ZERO
     unsharded = layout.zero_stage < 3
-    blocks = formats.cast_cache * (params.dense + params.expert) + formats.frozen_cast * params.cast_frozen
-    head = formats.head_cast * stage.head * model.has_head * model.hidden * model.vocab / layout.tp
+    blocks = times(formats.cast_cache, params.dense + params.expert)
+    blocks = blocks + times(formats.frozen_cast, params.cast_frozen)
+    head = formats.head_cast * model.has_head * model.hidden * model.vocab * stage.head / layout.tp
     return unsharded * blocks, unsharded * head
 
 

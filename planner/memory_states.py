@@ -14,6 +14,7 @@ import numpy as np
 from planner import lora
 from planner.columns import Array, LayoutColumns, ModelColumns
 from planner.formats import FormatColumns
+from planner.masks import ZERO, pick, times
 from planner.numerics import TrainingColumns
 
 
@@ -66,15 +67,13 @@ def first_stage(model: ModelColumns, training: TrainingColumns, layout: LayoutCo
     """
     p, v = layout.pp, layout.interleave
     with_embedding = np.minimum(np.ceil((model.num_layers + 2) / p) - 1, model.num_layers)
-    layers = np.where(
-        training.sharding.embedding_as_layer == 1, with_embedding, np.ceil(model.num_layers / p)
-    )
-    dense = np.minimum(model.dense_layers, layers)
+    layers = pick(training.sharding.embedding_as_layer == 1, with_embedding, np.ceil(model.num_layers / p))
+    dense = np.minimum(model.dense_layers, layers) if np.any(model.moe_layers) else layers
     only = np.asarray(p == 1, dtype=np.float64)
     chunks = np.where(v > 1, p + (p - 1) / v, p)
     return Stage(
         dense_layers=dense,
-        moe_layers=layers - dense,
+        moe_layers=layers - dense if np.any(model.moe_layers) else ZERO,
         embedding=np.asarray(1.0),
         head=only,
         in_flight=_in_flight(training, layout, chunks),
@@ -86,8 +85,8 @@ def last_stage(model: ModelColumns, training: TrainingColumns, layout: LayoutCol
     p, v = layout.pp, layout.interleave
     with_embedding = np.minimum(np.ceil((model.num_layers + 2) / p) - 1, model.num_layers)
     even = np.maximum(np.floor(model.num_layers / p), 1)
-    layers = np.where(training.sharding.embedding_as_layer == 1, with_embedding, even)
-    moe = np.minimum(model.moe_layers, layers)
+    layers = pick(training.sharding.embedding_as_layer == 1, with_embedding, even)
+    moe = np.minimum(model.moe_layers, layers) if np.any(model.moe_layers) else ZERO
     return Stage(
         dense_layers=layers - moe,
         moe_layers=moe,
@@ -98,8 +97,9 @@ def last_stage(model: ModelColumns, training: TrainingColumns, layout: LayoutCol
 
 
 def _in_flight(training: TrainingColumns, layout: LayoutColumns, chunks: Array) -> Array:
-    kept: Array = np.minimum(np.where(training.sharding.naive_pipeline == 1, 1.0, chunks), layout.grad_accum)
-    return kept
+    kept = pick(training.sharding.naive_pipeline == 1, np.asarray(1.0), chunks)
+    fewest: Array = np.minimum(kept, layout.grad_accum)
+    return fewest
 
 
 def stage_params(
@@ -115,19 +115,24 @@ def stage_params(
 def _all_trained(
     model: ModelColumns, training: TrainingColumns, layout: LayoutColumns, stage: Stage
 ) -> StageParams:
-    t, zero = layout.tp, np.asarray(0.0)
+    t, zero = layout.tp, ZERO
+    has_experts = np.any(model.moe_layers)
     attention = model.params_attention_layer / t
     dense_linear = attention + model.params_ffn_dense_layer / t
-    moe_linear = attention + model.params_shared_layer / t + model.params_router_layer
-    expert = model.params_experts_layer / (layout.ep * layout.etp)
+    moe_linear, expert = ZERO, ZERO
+    if has_experts:
+        moe_linear = attention + model.params_shared_layer / t + model.params_router_layer
+        expert = model.params_experts_layer / (layout.ep * layout.etp)
     nd, nm = stage.dense_layers, stage.moe_layers
     # a tied head is a table of its own on a later stage, and in frameworks that do not tie
     tied_copies = np.where(layout.pp > 1, 1.0, 1 - training.sharding.ties_embeddings)
     tied_table = model.tied * model.hidden * model.vocab
-    head = stage.head * (model.params_head + tied_copies * tied_table) / t
+    head = stage.head * (model.params_head + times(tied_table, tied_copies)) / t
     root = stage.embedding * model.params_embedding / t + head + stage.head * model.params_root_other
     table = stage.head * (model.params_head + tied_table) / t
-    largest = np.maximum(np.where(nd > 0, dense_linear, 0.0), np.where(nm > 0, moe_linear + expert, 0.0))
+    largest = dense_linear
+    if has_experts:
+        largest = np.maximum(np.where(nd > 0, dense_linear, 0.0), np.where(nm > 0, moe_linear + expert, 0.0))
     block = largest + model.params_norm_layer
     return StageParams(
         dense=nd * dense_linear + nm * moe_linear + (nd + nm) * model.params_norm_layer,
@@ -203,41 +208,60 @@ def expert_shards(layout: LayoutColumns) -> Array:
     return shards
 
 
+def _shares(zero_stage: Array, ranks: Array) -> tuple[Array, Array, Array]:
+    """Share of optimizer states, gradients and weights that a rank holds."""
+    part = 1 / ranks
+    return (
+        np.where(zero_stage >= 1, part, 1.0),
+        np.where(zero_stage >= 2, part, 1.0),
+        np.where(zero_stage >= 3, part, 1.0),
+    )
+
+
 def state_bytes(
-    training: TrainingColumns, formats: FormatColumns, layout: LayoutColumns, params: StageParams
+    model: ModelColumns,
+    training: TrainingColumns,
+    formats: FormatColumns,
+    layout: LayoutColumns,
+    params: StageParams,
 ) -> StateBytes:
     """Bytes of the states of one stage on one GPU.
 
     Megatron bf16: 18 bytes per parameter, 6 + 12 / N with a distributed optimizer; DeepSpeed fp16: 2 + 2
     + 12 / N; autocast and FSDP mixed precision: 4 + 4 + 8; all bf16: 2 + 2 + 4.
     """
-    z, n, ne = layout.zero_stage, layout.shard_group, expert_shards(layout)
-    shares = [np.where(z >= stage, 1 / n, 1.0) for stage in (1, 2, 3)]
-    expert_shares = [np.where(z >= stage, 1 / ne, 1.0) for stage in (1, 2, 3)]
+    z = layout.zero_stage
+    shares = _shares(z, layout.shard_group)
+    # without experts their share multiplies a scalar zero
+    expert_shares = _shares(z, expert_shards(layout)) if np.any(model.moe_layers) else shares
     own, own_expert = params.dense + params.root, params.expert
-    kept = [own * share + own_expert * expert for share, expert in zip(shares, expert_shares, strict=True)]
-    optimizer_params, gradient_params, weight_params = kept
-    frozen = (
-        params.frozen * shares[2] + params.frozen_expert * expert_shares[2]
-    ) * formats.base_linear + params.frozen_other * shares[2] * formats.base_other
-    per_param = formats.master + training.sharding.extra_sharded_bytes
-    root_extra = (formats.moments_root - formats.moments) * params.root * shares[0]
-    optimizer = optimizer_params * (per_param + formats.moments) + root_extra
-    weights = (
-        weight_params * formats.weight + frozen + (own + own_expert) * training.sharding.extra_bytes * (z < 3)
+    optimizer_params, gradient_params, weight_params = (
+        own * share + times(own_expert, expert) for share, expert in zip(shares, expert_shares, strict=True)
     )
-    weights = weights + formats.low_copy * (params.dense * shares[2] + params.expert * expert_shares[2])
-    gradients = gradient_params * formats.gradient * (1 - training.sharding.in_backward)
-    at_once = np.where(z == 3, np.minimum(optimizer_params, formats.step_params), optimizer_params)
-    temporary = at_once * formats.step_temporary * (1 - layout.offload_optimizer)
-    paged = training.sharding.paged * optimizer
+    frozen = times(formats.base_linear, times(params.frozen, shares[2]))
+    frozen = frozen + formats.base_linear * times(params.frozen_expert, expert_shares[2])
+    frozen = frozen + formats.base_other * times(params.frozen_other, shares[2])
+    per_param = formats.master + training.sharding.extra_sharded_bytes
+    root_extra = times(formats.moments_root - formats.moments, params.root) * shares[0]
+    optimizer = optimizer_params * (per_param + formats.moments) + root_extra
+    weights = weight_params * formats.weight + frozen
+    weights = weights + times(training.sharding.extra_bytes, own + own_expert) * (z < 3)
+    if np.any(formats.low_copy):
+        low = params.dense * shares[2] + params.expert * expert_shares[2]
+        weights = weights + formats.low_copy * low
+    gradients = times(1 - training.sharding.in_backward, gradient_params * formats.gradient)
+    temporary = ZERO
+    if np.any(formats.step_temporary):
+        at_once = np.where(z == 3, np.minimum(optimizer_params, formats.step_params), optimizer_params)
+        temporary = at_once * formats.step_temporary * (1 - layout.offload_optimizer)
+    paged = times(training.sharding.paged, optimizer)
     # the CPU step needs the gradients beside the states
     off_optimizer = layout.offload_optimizer * (optimizer + gradients)
     off_params = layout.offload_params * (weights + gradients)
     return StateBytes(
         weights=weights * (1 - layout.offload_params),
         gradients=gradients * (1 - layout.offload_params),
-        optimizer=optimizer * (1 - layout.offload_optimizer) * (1 - training.sharding.paged),
+        optimizer=times(1 - training.sharding.paged, optimizer * (1 - layout.offload_optimizer)),
         step_temporary=temporary,
         offloaded=np.maximum(off_optimizer, paged) + off_params,
     )

@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.columns import Array, LayoutColumns, ModelColumns
 from planner.formats import FormatColumns
+from planner.masks import ZERO, pick, times
 from planner.memory_activations import BlockBytes, TokenBytes
 from planner.memory_states import Stage, StageParams
 from planner.numerics import TrainingColumns
@@ -47,31 +48,31 @@ def kept_activations(
     keys = split * np.minimum(training.seq_len, model.attention_window)
 
     def of(part: TokenBytes) -> Array:
-        return part.wide * narrow + part.split * split + part.score * keys
+        return part.wide * narrow + part.split * split + times(part.score, keys)
 
-    dense, moe = of(block.dense), of(block.moe)
+    experts = np.any(model.moe_layers)
+    dense, moe = of(block.dense), of(block.moe) if experts else ZERO
     block_input = formats.residual * model.hidden * narrow
     selective, full = layout.recompute == 1, layout.recompute == 2
     share = np.where(full, layout.recompute_fraction, 0.0)
     nd, nm = stage.dense_layers, stage.moe_layers
-    whole = nd * dense + nm * moe
+    layers = nd + nm
+    whole = nd * dense + times(nm, moe)
     by_block = training.block.selective_fraction
     mixed = training.block.selective_op + training.block.selective_attention == 0
-    some = np.where(
-        mixed,
-        (1 - by_block) * whole + by_block * (nd + nm) * block_input,
-        nd * of(block.dense_selective) + nm * of(block.moe_selective),
-    )
+    inputs = layers * block_input
+    listed = nd * of(block.dense_selective) + (nm * of(block.moe_selective) if experts else ZERO)
+    some = pick(mixed, (1 - by_block) * whole + by_block * inputs, listed)
     unrecomputed = np.where(selective, some, whole)
-    saved = (1 - share) * unrecomputed + share * (nd + nm) * block_input
+    saved = unrecomputed + share * (inputs - unrecomputed)
     trained = 1 - np.minimum(training.frozen_layers / model.num_layers, 1)
-    one = np.maximum(np.where(nd > 0, dense, 0.0), np.where(nm > 0, moe, 0.0))
+    one = np.maximum(np.where(nd > 0, dense, 0.0), np.where(nm > 0, moe, 0.0)) if experts else dense
     backward = block.backward_wide * narrow + block.backward_split * split
     offloaded = layout.offload_activations
-    all_saved = trained * saved * stage.in_flight
+    all_saved = times(trained, saved) * stage.in_flight
     return Kept(
         offloaded=offloaded * all_saved,
-        late=trained * stage.in_flight * (nd + nm) * formats.adapter_backward * model.hidden * narrow,
+        late=times(trained * formats.adapter_backward * model.hidden, stage.in_flight * layers * narrow),
         saved=all_saved * (1 - offloaded) + offloaded * np.minimum(2 * block_input, whole),
         live=np.where(layout.recompute > 0, one, 0.0) + backward,
         head=(block.head * narrow + 16 * tokens) * stage.head,
@@ -103,28 +104,16 @@ def gathered_bytes(
     """
     sharding = training.sharding
     sharded = (layout.zero_stage == 3) * (layout.shard_group > 1)
-    gather = np.where(training.adapter.lora == 1, formats.base_linear, formats.compute)
+    gather = pick(training.adapter.lora == 1, formats.base_linear, formats.compute)
     all_params = params.dense + params.expert + params.frozen + params.frozen_expert + params.root_all
-    stays_gathered = np.where(sharding.root_gathered == 2, params.root_all, params.head_all)
-    root = gather_root(training, formats) * stays_gathered * (sharding.root_gathered > 0)
-    # a module larger than the limit is gathered whole all the same: the head, while the loss runs
-    live = np.minimum(sharding.live_params + params.root_all / 2, all_params) * gather
-    fsdp = (sharding.live_params == 0) * sharded
+    trained = params.dense + params.expert + params.root
+    stays_gathered = pick(sharding.root_gathered == 2, params.root_all, params.head_all)
+    root = times(gather_root(training, formats) * (sharding.root_gathered > 0), stays_gathered)
+    fsdp = sharded * (sharding.live_params == 0)
     block = gather * params.block
     reduce = (formats.compute + sharding.reduce_bytes) * params.block_trainable
     piped = fsdp * (layout.pp > 1) * sharding.pipeline_keeps_gathered
-    stays = piped * (
-        gather * all_params + sharding.reduce_bytes * (params.dense + params.expert + params.root)
-    )
-    whole = np.where(
-        sharding.unsharded_gradients == 1, layout.grad_accum > 1, sharding.unsharded_gradients > 1
-    )
-    flat = np.where(sharding.wraps_frozen == 1, all_params, params.dense + params.expert + params.root)
-    accumulates = fsdp * (1 - piped) * whole * formats.gradient * flat
-    buckets = np.minimum(sharding.bucket_params, params.dense + params.expert + params.root)
-    fixed = (
-        buckets * (formats.compute + formats.gradient) * (layout.shard_group > 1) * (layout.zero_stage > 0)
-    )
+    stays = piped * (gather * all_params + sharding.reduce_bytes * trained)
     loose = fsdp * (1 - piped)
     # offloaded weights that are not sharded are streamed in, block by block
     streamed = layout.offload_params * (layout.zero_stage < 3)
@@ -135,12 +124,55 @@ def gathered_bytes(
         end=loose
         * (formats.compute + sharding.reduce_bytes - formats.gradient / layout.shard_group)
         * params.root,
-        held=accumulates,
-        always=stays + fixed + window + sharded * (1 - fsdp) * live,
+        held=_whole_gradients(training, formats, layout, loose, all_params, trained),
+        always=stays + window + _fixed_buffers(training, formats, layout, params, all_params, trained),
     )
+
+
+def _whole_gradients(
+    training: TrainingColumns,
+    formats: FormatColumns,
+    layout: LayoutColumns,
+    loose: Array,
+    all_params: Array,
+    trained: Array,
+) -> Array:
+    """Gradients that FSDP keeps whole between micro-batches (no_sync); flat ones cover frozen weights too."""
+    sharding = training.sharding
+    if not np.any(sharding.unsharded_gradients):
+        return ZERO
+    whole = np.where(
+        sharding.unsharded_gradients == 1, layout.grad_accum > 1, sharding.unsharded_gradients > 1
+    )
+    flat = pick(sharding.wraps_frozen == 1, all_params, trained)
+    held: Array = loose * whole * formats.gradient * flat
+    return held
+
+
+def _fixed_buffers(
+    training: TrainingColumns,
+    formats: FormatColumns,
+    layout: LayoutColumns,
+    params: StageParams,
+    all_params: Array,
+    trained: Array,
+) -> Array:
+    """DeepSpeed: buckets of fixed size, and under ZeRO-3 the weights that may be live at once.
+
+    A module larger than that limit is gathered whole all the same: the head, while the loss runs.
+    """
+    sharding = training.sharding
+    if not np.any(sharding.bucket_params) and not np.any(sharding.live_params):
+        return ZERO
+    many = layout.shard_group > 1
+    buckets = np.minimum(sharding.bucket_params, trained) * (formats.compute + formats.gradient)
+    gather = pick(training.adapter.lora == 1, formats.base_linear, formats.compute)
+    live = np.minimum(sharding.live_params + params.root_all / 2, all_params) * gather
+    at_stage_3 = (layout.zero_stage == 3) * (sharding.live_params > 0)
+    fixed: Array = many * ((layout.zero_stage > 0) * buckets + at_stage_3 * live)
+    return fixed
 
 
 def gather_root(training: TrainingColumns, formats: FormatColumns) -> Array:
     """Bytes per gathered parameter of embedding and head."""
-    gather: Array = np.where(training.adapter.lora == 1, formats.base_other, formats.compute)
-    return gather
+    return pick(training.adapter.lora == 1, formats.base_other, formats.compute)

@@ -71,7 +71,7 @@ models = st.sampled_from(MODELS)
 def _states(model: ModelSpec, training: TrainingSpec, layout: Layout) -> StateBytes:
     m, t, columns = model_columns([model]), training_columns([training]), layout_columns([layout])
     formats = t.sharded if layout.zero_stage == 3 else t.unsharded
-    return state_bytes(t, formats, columns, stage_params(m, t, columns, first_stage(m, t, columns)))
+    return state_bytes(m, t, formats, columns, stage_params(m, t, columns, first_stage(m, t, columns)))
 
 
 def _figures(found: MemoryColumns) -> tuple[float, float, float]:
