@@ -1,0 +1,1 @@
+"""Plan -> cluster description: pure functions that return documents, and checks before anyone runs them."""

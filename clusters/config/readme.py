@@ -1,0 +1,106 @@
+"""``README.txt`` of a cluster: how to use it by hand, what it creates and costs, how to delete it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import lru_cache
+
+import jinja2
+
+from clusters.config import aws, aws_network, azure, gcp, versions
+from clusters.config.choices import Choices, Format
+from clusters.config.nodes import Cluster
+from planner import units
+
+_HOURS_IN_MONTH = Decimal(730)
+
+
+@lru_cache(maxsize=1)
+def _templates() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("clusters.config", "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def text(cluster: Cluster, choices: Choices, kind: Format) -> str:
+    """Return the text of a format."""
+    direct = gcp.gpudirect(cluster) if kind == "gcp" else None
+    return (
+        _templates()
+        .get_template(f"{kind}.txt.j2")
+        .render(
+            c=cluster,
+            o=choices,
+            software=versions.software(),
+            deadline=choices.deadline_utc(),
+            prices=_prices(cluster, choices, kind),
+            warnings=warnings(cluster, choices, kind),
+            direct=direct,
+            zone=gcp.zone_of(cluster) if kind == "gcp" else cluster.zone,
+            placement_group=kind == "aws" and aws.uses_placement_group(cluster),
+            fill_in=kind == "aws" and not (choices.subnet and choices.security_group),
+            proxy=kind == "aws" and aws.workers_need_proxy(cluster, choices),
+            head_profile=aws.HEAD_PROFILE,
+            node_profile=aws.NODE_PROFILE if aws.needs_storage_profile(choices) else None,
+        )
+    )
+
+
+def _prices(cluster: Cluster, choices: Choices, kind: Format) -> list[str]:
+    """Lines of cost: each thing that is paid by the hour; what has no price is named and not summed."""
+    if kind == "kuberay":
+        return ["pods are not priced here: your cluster's nodes are"]
+    node = units.usd_per_hour(cluster.node_usd_per_hour)
+    lines = [f"{cluster.num_nodes} × {cluster.instance_type} ({cluster.market}): {node} each"]
+    if cluster.head_type:
+        lines.append(f"1 × {cluster.head_type} (head): {units.usd_per_hour(cluster.head_usd_per_hour)}")
+    if kind == "aws":
+        lines += _aws_extras(cluster, choices)
+    if cluster.usd_per_hour is not None:
+        known = f"machines together: {units.usd_per_hour(cluster.usd_per_hour)}"
+        lines.append(f"{known}, {units.usd(cluster.usd_per_hour * choices.seconds_left() / 3600)} at most")
+    lines.append("not counted: traffic, storage of checkpoints, and whatever you add")
+    return lines
+
+
+def _aws_extras(cluster: Cluster, choices: Choices) -> list[str]:
+    """Disks, and addresses where machines have public ones."""
+    machines = cluster.num_workers + 1
+    disks = versions.extra_usd("gp3_gib_month") * choices.disk_gib * machines / _HOURS_IN_MONTH
+    lines = [f"{machines} disks of {choices.disk_gib} GiB: {units.usd_per_hour(disks)} together"]
+    public = 0 if choices.session_manager else 1 if aws.workers_need_proxy(cluster, choices) else machines
+    if public:
+        price = versions.extra_usd("public_ipv4") * public
+        lines.append(f"{public} public IPv4 addresses: {units.usd_per_hour(price)} together")
+    return lines
+
+
+def warnings(cluster: Cluster, choices: Choices, kind: Format) -> list[str]:
+    """What the user must know before starting: each is a limit that we could not remove."""
+    found = list(versions.warnings_for(cluster.gpu.id))
+    several = cluster.num_nodes > 1
+    if kind == "aws" and several and not aws_network.known(cluster.instance_type):
+        found.append(f"network cards of {cluster.instance_type} are not known here: no EFA is asked for")
+    if kind == "azure":
+        found.append("not tried on Azure itself: checked against Ray's schema and its template only")
+        if several and azure.has_infiniband(cluster):
+            found.append(
+                "InfiniBand joins only machines of one scale set; Ray's Azure provider makes single machines,"
+                " so nodes would talk over Ethernet. Make a scale set yourself and use --format local"
+            )
+    if kind == "gcp":
+        found.append(
+            "not tried on Google Cloud itself: checked against Ray's schema and Google's discovery document"
+        )
+    if kind == "local":
+        found.append(
+            "nothing here ends or deletes the hosts: they are yours. Rented ones bill until you delete them"
+        )
+    if several and choices.storage is None:
+        found.append("several nodes need a storage path that all of them see: --storage s3://BUCKET/PREFIX")
+    return found

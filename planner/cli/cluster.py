@@ -1,0 +1,112 @@
+"""``plan cluster``: a plan as the files of a Ray cluster, checked before anyone runs them."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import typer
+
+from clusters.config import emit as emission
+from clusters.config import iam
+from clusters.config.aws_ground import checked_range, prepare
+from clusters.config.choices import Choices, Format, format_of
+from clusters.config.nodes import cluster_of
+from planner import units
+from planner.cli import store
+from planner.cli.request import Options
+from planner.errors import UserError
+from planner.types import Plan
+
+_SLOWER_THAN_PLANNED, _START_AND_PROBE_S = 1.2, 3600.0
+
+
+def run(options: Options) -> int:
+    """Write the files and print their paths; with ``--iam`` print the rights only."""
+    plan = store.find(options["plan"])
+    kind = format_of(plan, options["format"])
+    choices = _choices(options, plan, datetime.now(UTC))
+    if options["iam"]:
+        rights = iam.rights(cluster_of(plan, choices, kind), choices, kind)
+        typer.echo(json.dumps(rights, indent=2))
+        return 0
+    if options["prepare"]:
+        choices = _prepared(plan, choices, kind)
+    _write(plan, emission.emit(plan, choices, kind), options)
+    return 0
+
+
+def deadline_s(plan: Plan) -> float:
+    """Longest that a plan's machines may live, seconds: its slow case, a fifth more, and an hour to start."""
+    return plan.candidate.hours.high * 3600 * _SLOWER_THAN_PLANNED + _START_AND_PROBE_S
+
+
+def _choices(options: Options, plan: Plan, now: datetime) -> Choices:
+    """Read the options; what is not given keeps the default of ``Choices``."""
+    wanted = options["deadline"]
+    ends_after = deadline_s(plan) if wanted is None else units.parse_duration(wanted, "--deadline")
+    cap, key = options["max_spot_price"], options["ssh_key"]
+    default = Choices(made=now, deadline=now, owner="-")
+    return Choices(
+        made=now.replace(microsecond=0),
+        deadline=(now + timedelta(seconds=min(ends_after, 3.15e9))).replace(microsecond=0),
+        owner=options["owner"] or getpass.getuser(),
+        cpu_head=options["cpu_head"],
+        session_manager=options["session_manager"],
+        ssh_from=checked_range(options["ssh_from"]) if options["ssh_from"] else None,
+        zone=options["zone"],
+        subnet=options["subnet"],
+        security_group=options["security_group"],
+        spot_cap_usd_per_hour=None if cap is None else units.parse_usd(cap, "--max-spot-price"),
+        reservation=options["reservation"],
+        image=options["image"],
+        project=options["project"],
+        subscription=options["subscription"],
+        hosts=tuple(h.strip() for h in (options["hosts"] or "").split(",") if h.strip()),
+        ssh_user=options["ssh_user"] or default.ssh_user,
+        ssh_key=key or default.ssh_key,
+        ssh_public_key=_public_key(key) if key else None,
+        preinstalled=options["preinstalled"],
+        storage=options["storage"],
+    )
+
+
+def _public_key(private_key: str) -> str | None:
+    """Read the public half of a key, if it lies beside the private one."""
+    try:
+        return Path(f"{private_key}.pub").expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _prepared(plan: Plan, choices: Choices, kind: Format) -> Choices:
+    """Make what the cluster stands on, and return the choices with its ids."""
+    if kind != "aws":
+        raise UserError(f"--prepare is for AWS; {plan.id} is for {kind}", f"plan cluster {plan.id}")
+    import boto3.session  # type: ignore[import-untyped]
+    import botocore.exceptions  # type: ignore[import-untyped]
+
+    cluster = cluster_of(plan, choices, kind)
+    try:
+        ground = prepare(cluster, choices, boto3.session.Session(region_name=cluster.region))
+    except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError):
+        raise UserError("no credentials of AWS were found", "aws configure") from None
+    except (botocore.exceptions.ClientError, botocore.exceptions.EndpointConnectionError) as error:
+        raise UserError(f"AWS refused: {error}", f"plan cluster {plan.id} --iam") from None
+    for made in ground.made:
+        typer.echo(f"made {made}", err=True)
+    return choices.model_copy(update={"subnet": ground.subnet, "security_group": ground.security_group})
+
+
+def _write(plan: Plan, files: tuple[emission.EmittedFile, ...], options: Options) -> None:
+    """Write the files of a plan and print their paths."""
+    directory = Path(options["out"] or f".plan/{plan.id}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            (directory / file.name).write_text(file.text, encoding="utf-8")
+            typer.echo(str(directory / file.name))
+    except OSError as error:
+        raise UserError(f"--out {directory}: {error.strerror}", f"plan cluster {plan.id} --out DIR") from None
