@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.types import Links, Offer
-from providers.base import UnknownGpu, key
+from providers.base import Key, UnknownGpu, key
 
 SCHEMA_VERSION = 1
 MOST_HISTORY = 90
@@ -191,8 +191,11 @@ def sealed(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
 
-def decode(content: bytes, provider: str) -> Snapshot:
-    """Read the lines of a file. Raises ``BadFileError`` unless they are whole, and of this provider."""
+def decode(content: bytes, provider: str, wanted: Collection[Key] | None = None) -> Snapshot:
+    """Read the lines of a file: all offers, or those of the keys that are ``wanted``.
+
+    Raises ``BadFileError`` unless they are whole, and of this provider.
+    """
     digest, _, rest = content.partition(b"\n")
     if len(digest) != len(hashlib.sha256().hexdigest()):
         raise BadFileError("not a file of prices")
@@ -209,20 +212,26 @@ def decode(content: bytes, provider: str) -> Snapshot:
     if owner != provider:
         raise BadFileError("prices of another provider")
     try:
-        return _decoded(header, json.loads(body), provider)
+        return _decoded(header, json.loads(body), provider, wanted)
     except (KeyError, TypeError, ValueError, ArithmeticError, IndexError) as error:
         raise BadFileError(f"cannot be read ({type(error).__name__})") from None
 
 
-def _decoded(header: dict[str, Any], body: dict[str, Any], provider: str) -> Snapshot:
+def _decoded(
+    header: dict[str, Any], body: dict[str, Any], provider: str, wanted: Collection[Key] | None
+) -> Snapshot:
     """Build the snapshot of a file whose checksum fits."""
     seen = datetime.fromisoformat(header["seen"])
     machines = [_machine(provider, row) for row in body["machines"]]
+    rows = body["offers"]
+    if wanted is not None:
+        names = [m.instance_type for m in machines]
+        rows = [r for r in rows if (provider, names[r[0]], r[1], r[2] or "", r[3]) in wanted]
     return Snapshot(
         provider=provider,
         seen=seen,
         complete=bool(header["complete"]),
-        offers=tuple(_offer(machines[row[0]], row, seen) for row in body["offers"]),
+        offers=tuple(_offer(machines[row[0]], row, seen) for row in rows),
         unknown_gpus=tuple(UnknownGpu(provider, name, count) for name, count in header["unknown_gpus"]),
         notes=tuple(header["notes"]),
     )
@@ -264,9 +273,9 @@ def load(provider: str, where: Path) -> Loaded:
     return _load(path_of(provider, where), provider)
 
 
-def _load(path: Path, provider: str) -> Loaded:
+def _load(path: Path, provider: str, wanted: Collection[Key] | None = None) -> Loaded:
     try:
-        return Loaded(decode(path.read_bytes(), provider))
+        return Loaded(decode(path.read_bytes(), provider, wanted))
     except FileNotFoundError:
         return Loaded(None)
     except OSError as error:
@@ -318,10 +327,15 @@ def _prune(provider: str, where: Path) -> None:
         old.unlink(missing_ok=True)
 
 
-def history(provider: str, where: Path) -> tuple[Snapshot, ...]:
-    """All snapshots in which a price had changed, oldest first; files that are not whole are left out."""
-    paths = sorted(_history_dir(provider, where).glob("*.json"))
-    return tuple(s for p in paths if (s := _load(p, provider).snapshot) is not None)
+def history(
+    provider: str, where: Path, *, last: int = MOST_HISTORY, wanted: Collection[Key] | None = None
+) -> tuple[Snapshot, ...]:
+    """Return the ``last`` snapshots in which a price had changed, oldest first, with the ``wanted`` offers.
+
+    Files that are not whole are left out.
+    """
+    paths = sorted(_history_dir(provider, where).glob("*.json"))[-last:]
+    return tuple(s for p in paths if (s := _load(p, provider, wanted).snapshot) is not None)
 
 
 def _failure_path(provider: str, where: Path) -> Path:

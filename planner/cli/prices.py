@@ -18,7 +18,7 @@ from planner.market import considered
 from planner.types import Goal, Offer
 from providers import registry, snapshot
 from providers.adapters import adapters
-from providers.base import Key
+from providers.base import Key, key
 from providers.catalog import shipped
 from providers.moves import Point, over_time
 from providers.refresh import ProviderRow
@@ -149,17 +149,18 @@ def _cut(listing: Listing) -> tuple[Offer, ...]:
 def history(offers: Sequence[Offer]) -> Mapping[Key, tuple[Point, ...]]:
     """Prices over time of ``offers``: the catalog's, then those of every kept snapshot."""
     where = snapshot.directory()
-    names = sorted({o.provider for o in offers})
-    lists = [tuple(o for o in shipped() if o.provider in names)]
-    kept = sorted((s for n in names for s in snapshot.history(n, where)), key=lambda s: s.seen)
+    names, wanted = sorted({o.provider for o in offers}), frozenset(key(o) for o in offers)
+    lists = [tuple(o for o in shipped() if key(o) in wanted)]
+    kept = sorted((s for n in names for s in snapshot.history(n, where, wanted=wanted)), key=lambda s: s.seen)
     return over_time([*lists, *(s.offers for s in kept)])
 
 
 def _print_history(listing: Listing, options: Options) -> None:
-    points = history(listing.offers)
+    shown = _cut(listing)
+    points = history(shown)
     if options["json"]:
         from planner.cli.prices_json import history_document
 
-        typer.echo(history_document(_cut(listing), points).model_dump_json())
+        typer.echo(history_document(shown, points).model_dump_json())
     else:
-        typer.echo(screens_prices.history(_cut(listing), points, text.terminal()))
+        typer.echo(screens_prices.history(shown, points, text.terminal()))

@@ -47,7 +47,7 @@ def _before_and_after(names: Sequence[str]) -> tuple[list[Offer], list[Offer]]:
     before: list[Offer] = []
     after: list[Offer] = []
     for name in names:
-        kept = snapshot.history(name, where)
+        kept = snapshot.history(name, where, last=2)
         last = snapshot.load(name, where).snapshot
         after += last.offers if last else ()
         before += kept[-2].offers if len(kept) > 1 else (o for o in shipped() if o.provider == name)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from planner.types import Links, Offer
 from providers import snapshot
-from providers.base import UnknownGpu
+from providers.base import UnknownGpu, key
 from providers.snapshot import Failure, Snapshot
 
 SEEN = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -127,6 +127,16 @@ def test_history_keeps_what_changed_only(a_snapshot: Callable[..., Snapshot], tm
     for hours, price in enumerate(["24", "24", "22", "22", "25"]):
         snapshot.save(a_snapshot(price, hours=hours), tmp_path)
     assert [str(s.offers[0].usd_per_hour) for s in snapshot.history("acme", tmp_path)] == ["24", "22", "25"]
+
+
+def test_the_end_of_history_and_single_offers_can_be_asked_for(
+    a_snapshot: Callable[..., Snapshot], tmp_path: Path
+):
+    for hours, price in enumerate(["24", "22", "25"]):
+        snapshot.save(a_snapshot(price, hours=hours), tmp_path)
+    wanted = {key(a_snapshot().offers[0])}
+    found = snapshot.history("acme", tmp_path, last=2, wanted=wanted)
+    assert [[str(o.usd_per_hour) for o in s.offers] for s in found] == [["22"], ["25"]]
 
 
 def test_history_does_not_grow_without_end(
