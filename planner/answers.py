@@ -7,19 +7,21 @@ from typing import get_args
 
 import numpy as np
 
-from planner import bands, memory, speed
+from planner import memory, nearness, speed
 from planner.columns import Array, MachineColumns, MemoryColumns, SpeedColumns
 from planner.execution import execution_columns
+from planner.features import Features, features
 from planner.layouts import layout_columns
 from planner.links import machine_columns
 from planner.model import model_columns
+from planner.nearness import Residuals, Spreads
 from planner.numerics import training_columns
 from planner.types import (
     Band,
     Layout,
     MemoryEstimate,
+    MemoryKind,
     MemoryParts,
-    Method,
     PeakAt,
     Run,
     Shape,
@@ -28,18 +30,24 @@ from planner.types import (
 )
 
 PEAKS: tuple[PeakAt, ...] = get_args(PeakAt)
+MEMORY_KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 AXES = ("dp", "tp", "pp", "cp", "ep")
 
 
-def evaluate(runs: Sequence[Run]) -> list[tuple[MemoryEstimate, SpeedEstimate]]:
+def evaluate(
+    runs: Sequence[Run], known: Residuals | None = None
+) -> list[tuple[MemoryEstimate, SpeedEstimate]]:
     """Estimate any number of runs at once, through the columns that the search uses.
+
+    ``known``: the measured runs that bands rest on.
 
     Raises ``UserError`` for a GPU that cannot compute in the precision of its run.
     """
     if not runs:
         return []
     trainings, shapes = [r.training for r in runs], [r.shape for r in runs]
-    layouts, methods = [r.layout for r in runs], [r.training.method for r in runs]
+    layouts, kinds = [r.layout for r in runs], [features(r) for r in runs]
+    known = known or nearness.shipped()
     model, training = model_columns([r.model for r in runs]), training_columns(trainings)
     layout = layout_columns(layouts)
     machine = machine_columns(shapes, [t.precision for t in trainings])
@@ -47,34 +55,35 @@ def evaluate(runs: Sequence[Run]) -> list[tuple[MemoryEstimate, SpeedEstimate]]:
     in_time = speed.estimate(model, training, execution_columns(trainings), layout, machine)
     return list(
         zip(
-            memory_estimates(in_memory, machine, shapes, methods),
-            speed_estimates(in_time, machine, shapes, layouts, methods),
+            memory_estimates(in_memory, machine, kinds, known),
+            speed_estimates(in_time, machine, shapes, layouts, nearness.spreads("step", kinds, known)),
             strict=True,
         )
     )
 
 
 def memory_estimates(
-    found: MemoryColumns, machine: MachineColumns, shapes: Sequence[Shape], methods: Sequence[Method]
+    found: MemoryColumns, machine: MachineColumns, kinds: Sequence[Features], known: Residuals
 ) -> list[MemoryEstimate]:
-    """Make the records of memory, one for each shape."""
-    n = len(shapes)
+    """Make the records of memory, one for each run.
+
+    What the user's own runs correct is corrected in all parts alike.
+    """
+    n = len(kinds)
     parts = {name: _spread_out(getattr(found, name), n) for name in MemoryParts.model_fields}
-    total = {name: _spread_out(getattr(found, name), n) for name in ("allocated", "reserved", "device")}
+    total = {name: _spread_out(getattr(found, name), n) for name in MEMORY_KINDS}
+    around = {name: nearness.spreads(name, kinds, known) for name in MEMORY_KINDS}
     host, load = _spread_out(found.host, n), _spread_out(found.load, n)
     peak_at = np.broadcast_to(found.peak_at, (n,))
     usable = _spread_out(machine.usable_memory_bytes, n)
     answers = []
-    for i, (shape, method) in enumerate(zip(shapes, methods, strict=True)):
-        scale = bands.scale_of(shape.gpus_per_node * shape.num_nodes, shape.num_nodes)
-        band = {
-            name: bands.band(float(column[i]), bands.spread("memory", shape.gpu, method, scale))
-            for name, column in total.items()
-        }
-        context = float(parts["context"][i])
+    for i in range(n):
+        band = {name: _band(float(total[name][i]), around[name], i) for name in MEMORY_KINDS}
+        middle = float(around["device"].middle[i])
+        context = float(parts["context"][i]) * middle
         answers.append(
             MemoryEstimate.model_construct(
-                parts_bytes=MemoryParts(**{k: float(v[i]) for k, v in parts.items()}),
+                parts_bytes=MemoryParts(**{k: float(v[i]) * middle for k, v in parts.items()}),
                 allocated_bytes=band["allocated"],
                 reserved_bytes=band["reserved"],
                 device_bytes=band["device"],
@@ -94,7 +103,7 @@ def speed_estimates(
     machine: MachineColumns,
     shapes: Sequence[Shape],
     layouts: Sequence[Layout],
-    methods: Sequence[Method],
+    around: Spreads,
 ) -> list[SpeedEstimate]:
     """Make the records of speed, one for each shape and layout."""
     n = len(shapes)
@@ -104,20 +113,20 @@ def speed_estimates(
     model, hardware = _spread_out(found.model_flops, n), _spread_out(found.hardware_flops, n)
     waits = np.array([_spread_out(getattr(found, f"{axis}_s"), n) for axis in AXES])
     answers = []
-    for i, (shape, layout, method) in enumerate(zip(shapes, layouts, methods, strict=True)):
+    for i, (shape, layout) in enumerate(zip(shapes, layouts, strict=True)):
         gpus = shape.gpus_per_node * shape.num_nodes
-        step_s = step_band(float(step[i]), shape, method)
+        step_s, middle = _band(float(step[i]), around, i), float(around.middle[i])
         link, share = _limiting_link(shape, layout, waits[:, i], float(step[i]))
         rate = float(tokens[i]) / gpus
         answers.append(
             SpeedEstimate.model_construct(
-                parts_s=SpeedParts(**{k: float(v[i]) for k, v in parts.items()}),
+                parts_s=SpeedParts(**{k: float(v[i]) * middle for k, v in parts.items()}),
                 step_s=step_s,
                 tokens_per_s_per_gpu=Band.model_construct(
                     low=rate / step_s.high, mid=rate / step_s.mid, high=rate / step_s.low
                 ),
-                mfu=float(model[i] / (step[i] * peak[i])),
-                hfu=float(hardware[i] / (step[i] * peak[i])),
+                mfu=float(model[i] / (step_s.mid * peak[i])),
+                hfu=float(hardware[i] / (step_s.mid * peak[i])),
                 limiting_link=link,
                 limiting_link_share=share,
             )
@@ -125,10 +134,13 @@ def speed_estimates(
     return answers
 
 
-def step_band(step_s: float, shape: Shape, method: Method) -> Band:
-    """Band of a step's seconds on this shape."""
-    scale = bands.scale_of(shape.gpus_per_node * shape.num_nodes, shape.num_nodes)
-    return bands.band(step_s, bands.spread("step", shape.gpu, method, scale))
+def _band(predicted: float, around: Spreads, i: int) -> Band:
+    """Put the 80 % interval of run ``i`` around what the formulas predict."""
+    return Band.model_construct(
+        low=predicted * float(around.low[i]),
+        mid=predicted * float(around.middle[i]),
+        high=predicted * float(around.high[i]),
+    )
 
 
 def _spread_out(column: Array, n: int) -> Array:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner import answers, bands, frameworks, outgrown
+from planner import answers, frameworks, nearness, outgrown
 from planner.candidates import work_of_run
 from planner.completion import Completed, complete
 from planner.cost_lines import whole_run
 from planner.errors import UserError
 from planner.links import warnings_of
+from planner.nearness import Residuals
 from planner.question import Question
 from planner.runs import RunRequest
 from planner.suggest import suggest as answer
@@ -46,25 +47,29 @@ def suggest(
     pins: LayoutPins = NO_PINS,
     top: int = 5,
     skipped: Sequence[SkippedProvider] = (),
+    known: Residuals | None = None,
 ) -> Suggestion:
     """Which GPUs, how many, laid out how, for how long, at what cost.
 
     ``offers``: all that are known; the goal picks among them, and a rescue may look beyond the goal. Tokens
     and global batch that ``training`` leaves out follow from documented rules (``planner.defaults``). Where
-    the optimizer is not set, 8-bit states are tried where memory is short.
+    the optimizer is not set, 8-bit states are tried where memory is short. ``known``: the measured runs that
+    bands rest on, with the user's own (``planner.calibration``); by default those that were shipped.
 
     Raises ``UserError`` for what cannot be asked: unknown names, a pinned layout that this model cannot have.
     """
-    return answer(Question(model, training, goal, pins), offers, skipped, top)
+    return answer(Question(model, training, goal, pins, known or nearness.shipped()), offers, skipped, top)
 
 
-def estimate(requests: Sequence[RunRequest], headroom: float = NO_HEADROOM) -> list[Estimate]:
+def estimate(
+    requests: Sequence[RunRequest], headroom: float = NO_HEADROOM, known: Residuals | None = None
+) -> list[Estimate]:
     """Memory and speed of runs, all at once; parts of a layout that a request leaves out are searched.
 
     Raises ``UserError`` for the first request that cannot be answered; ``estimate_each`` keeps going.
     """
     found = []
-    for each in estimate_each(requests, headroom):
+    for each in estimate_each(requests, headroom, known):
         if isinstance(each, UserError):
             raise each
         found.append(each)
@@ -72,26 +77,27 @@ def estimate(requests: Sequence[RunRequest], headroom: float = NO_HEADROOM) -> l
 
 
 def estimate_each(
-    requests: Sequence[RunRequest], headroom: float = NO_HEADROOM
+    requests: Sequence[RunRequest], headroom: float = NO_HEADROOM, known: Residuals | None = None
 ) -> list[Estimate | UserError]:
     """Answer each request with an estimate, or with the error that says why there is none."""
-    completed = [_complete(request, headroom) for request in requests]
+    known = known or nearness.shipped()
+    completed = [_complete(request, headroom, known) for request in requests]
     runs = [each.run for each in completed if isinstance(each, Completed)]
-    estimates = iter(answers.evaluate(runs))
+    estimates = iter(answers.evaluate(runs, known))
     found: list[Estimate | UserError] = []
     for request, each in zip(requests, completed, strict=True):
         if isinstance(each, UserError):
             found.append(each)
         else:
             in_memory, in_time = next(estimates)
-            found.append(_estimate(request, each, in_memory, in_time, headroom))
+            found.append(_estimate(request, each, in_memory, in_time, headroom, known))
     return found
 
 
-def what_if(run: Run) -> tuple[Outlook, ...]:
+def what_if(run: Run, known: Residuals | None = None) -> tuple[Outlook, ...]:
     """Estimate what the usual changes would do to a run."""
     listed = changes(run)
-    estimates = answers.evaluate([change.run for change in listed])
+    estimates = answers.evaluate([change.run for change in listed], known or nearness.shipped())
     return tuple(
         Outlook(
             name=change.name,
@@ -102,10 +108,10 @@ def what_if(run: Run) -> tuple[Outlook, ...]:
     )
 
 
-def _complete(request: RunRequest, headroom: float) -> Completed | UserError:
+def _complete(request: RunRequest, headroom: float, known: Residuals) -> Completed | UserError:
     """Make a request whole, or say why it cannot be."""
     try:
-        return complete(request, headroom)
+        return complete(request, headroom, known)
     except UserError as error:
         return error
 
@@ -116,17 +122,18 @@ def _estimate(
     in_memory: MemoryEstimate,
     in_time: SpeedEstimate,
     headroom: float,
+    known: Residuals,
 ) -> Estimate:
     """Put the answer for one request together."""
     run = completed.run
     shape, training = run.shape, run.training
     num_gpus = shape.gpus_per_node * shape.num_nodes
-    said = [*completed.said, *outgrown.warnings(run, in_memory, headroom)]
+    said = [*completed.said, *outgrown.warnings(run, in_memory, headroom, known)]
     if (unknown := frameworks.warning(training.framework)) is not None:
         said.append(unknown)
     if num_gpus > 1:
         said += warnings_of(shape.links)
-    said += bands.warnings(shape.gpu, training.method, bands.scale_of(num_gpus, shape.num_nodes))
+    said += nearness.warnings(shape.gpu, known)
     whole = None
     if training.num_tokens is not None:
         whole = whole_run(in_time.step_s, work_of_run(run), request.usd_per_gpu_hour)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner import answers, bands, verdicts
+from planner import answers, nearness, verdicts
 from planner.cost import Work
 from planner.cost_lines import Cost, cost_lines
 from planner.grouping import Index
@@ -39,7 +39,7 @@ def candidates(of: Outcome, rows: Index, judged: Judged | None = None) -> tuple[
     """Make the candidates of judged rows, in their order, ranked from 1."""
     table = of.judged if judged is None else judged
     runs = [_run(of, table, int(row)) for row in rows]
-    estimates = answers.evaluate(runs)
+    estimates = answers.evaluate(runs, of.question.known)
     return tuple(
         _candidate(of, table, int(row), rank, run, *estimate)
         for rank, (row, run, estimate) in enumerate(zip(rows, runs, estimates, strict=True), 1)
@@ -165,9 +165,8 @@ def _over(value: Band | None, limit: float | None, verb: str, show: Callable[[fl
 
 def _warnings(of: Outcome, run: Run, offer: Offer, in_memory: MemoryEstimate) -> tuple[str, ...]:
     """Say what the user must know of a candidate beyond its figures."""
-    shape, method = run.shape, run.training.method
-    scale = bands.scale_of(shape.gpus_per_node * shape.num_nodes, shape.num_nodes)
-    said = list(bands.warnings(shape.gpu, method, scale))
+    shape = run.shape
+    said = list(nearness.warnings(shape.gpu, of.question.known))
     if shape.gpus_per_node * shape.num_nodes > 1:
         said += warnings_of(shape.links)
     if run.training.optimizer != of.training.optimizer:

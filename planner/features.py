@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from planner import frameworks
 from planner.columns import Array
-from planner.grouping import Index
+from planner.grouping import Index, distinct
 from planner.layouts import ROW
 from planner.model_count import count_params
 from planner.types import Layout, ModelSpec, Run, Shape, TrainingSpec
@@ -20,6 +21,7 @@ from planner.types import Layout, ModelSpec, Run, Shape, TrainingSpec
 WORDS = ("gpu", "method", "precision", "framework")
 LAYOUT = ("zero_stage", "recompute", "tp", "pp", "cp", "ep", "offload", "moe")
 NUMBERS = ("params", "gpus", "nodes", "seq_len", "micro_tokens")
+Figure = Literal["device", "step", "own"]
 _RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
 
 
@@ -84,19 +86,22 @@ def table_features(
     table: Array,
     machine: Index,
     *,
-    batches: bool,
+    figure: Figure,
 ) -> tuple[list[Features], Index]:
     """Features of the distinct kinds of layouts in a table, and which of them each layout is.
 
-    ``machine``: which of ``shapes`` each layout is on. ``batches``: tell micro-batches apart.
+    ``machine``: which of ``shapes`` each layout is on. ``figure``: what is asked, which decides what counts:
+    bands of device memory do not tell recompute and micro-batches apart.
     """
     row = {name: table[ROW[name]] for name in ROW}
     offload = (row["offload_optimizer"] + row["offload_params"] + row["offload_activations"]) > 0
-    key = machine * 4 + row["zero_stage"].astype(np.int64)
-    key = key * 4 + row["recompute"].astype(np.int64)
+    alike = [(s.gpu, s.gpus_per_node * s.num_nodes, 0 if figure == "device" else s.num_nodes) for s in shapes]
+    key = distinct(alike)[1][machine] * 2 + (row["zero_stage"] == 3)
+    if figure != "device":
+        key = key * 4 + row["recompute"].astype(np.int64)
     for flag in (*(row[name] > 1 for name in ("tp", "pp", "cp", "ep")), offload):
         key = key * 2 + flag
-    if batches:
+    if figure != "device":
         doublings = np.round(np.log2(row["micro_batch"] / row["cp"])).astype(np.int64) + 32
         key = key * 64 + doublings
     _, first, of = np.unique(key, return_index=True, return_inverse=True)

@@ -50,7 +50,7 @@ def _too_big(of: Outcome, most: int) -> tuple[Candidate, ...]:
         )
         for s in shapes
     ]
-    estimates = answers.evaluate(runs)
+    estimates = answers.evaluate(runs, of.question.known)
     layouts = [run.layout for run in runs]
     tokens = [x.dp * x.micro_batch * x.grad_accum * of.training.seq_len for x in layouts]
     picks = Picks(
@@ -87,7 +87,9 @@ def _judged_over(of: Outcome, picks: Picks, most: int) -> tuple[Candidate, ...]:
     """Judge layouts that do not fit: verdict ``over``, the reason what they break."""
     listings = np.nonzero(np.isin(of.market.shape, picks.shape))[0]
     goal = of.question.goal
-    judged = verdicts.judge(of.question.model, of.training, goal, of.market, picks, listings)
+    judged = verdicts.judge(
+        of.question.model, of.training, goal, of.market, picks, listings, of.question.known
+    )
     why = [WHY[int(w)] for w in of.found.misses.why[of.market.shape[judged.listing]]]
     judged = replace(
         judged,

@@ -35,6 +35,7 @@ _FACTS = (
     "gpu", "architecture", "gpu_class", "method", "precision", "framework", "recompute", "adapters",
     "sharded", "offload", "moe",
 )  # fmt: skip
+NEAR = 5.0  # distance up to which a measured run is called near: it weighs 1 / 150 or more
 OWN_WEIGHT = 3.0  # of a user's own run in the width of a band, where a published one weighs 1
 OWN_PRIOR = 1.0  # weight of "the formulas are right" beside the user's own runs
 
@@ -48,21 +49,20 @@ class Traits:
     logs: dict[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """Residuals of one quantity as columns."""
 
     traits: Traits
     figure: NDArray[np.int64]
     log_ratio: Array
-    size: Array  # of the residual, of a user's own run after what the others of them correct
-    by_source: Array  # (runs, sources) of 0 and 1
+    by_source: Array  # (runs, 2 x sources): 1 where it is of the source; then the size of its residual
     own: NDArray[np.bool_]
     own_traits: Traits | None
     own_moves: Array  # what each own run says the middle is off by, less what may be noise
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Residuals:
     """What bands rest on: tables of memory and of step time, and which GPUs were measured how often."""
 
@@ -84,6 +84,15 @@ class Spreads:
     middle: Array
     high: Array
     near: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Measured runs at a distance of no more than ``NEAR``, of how many sources; and all on the same GPU."""
+
+    num_runs: int
+    num_sources: int
+    on_gpu: int
 
 
 @lru_cache(maxsize=1)
@@ -132,12 +141,12 @@ def _table(rows: Sequence[Residual], quantity: Literal["memory", "step"]) -> Tab
         weight = np.exp(-_distance(mine, mine, distances()["own"]))
         np.fill_diagonal(weight, 0.0)
         left[own] -= _middle(weight, moves)
+    size = np.minimum(np.abs(left), per["most"])
     return Table(
         traits=known,
         figure=np.array([_code(row.quantity) for row in rows], dtype=np.int64),
         log_ratio=log_ratio,
-        size=np.minimum(np.abs(left), per["most"]),
-        by_source=by_source,
+        by_source=np.concatenate([by_source, by_source * size[:, None]], axis=1),
         own=own,
         own_traits=mine,
         own_moves=moves,
@@ -247,7 +256,8 @@ def spreads(quantity: Quantity, runs: Sequence[Features], known: Residuals) -> S
     if table.own_traits is not None:
         middle = _middle(np.exp(-_distance(asked, table.own_traits, distances()["own"])), table.own_moves)
     alike = np.where(table.figure == _code(quantity), 1.0, np.exp(-per["figure"]))
-    scale, near = _scale(weight * (alike * np.where(table.own, OWN_WEIGHT, 1.0)), table, per)
+    alike = alike * np.where(table.own, OWN_WEIGHT, 1.0)
+    scale, near = _scale(weight @ (table.by_source * alike[:, None]), table, per)
     down = np.maximum(per["low"] * scale, per["narrowest"])
     up = np.maximum(per["high"] * scale, per["narrowest"])
     return Spreads(np.exp(middle - down), np.exp(middle), np.exp(middle + up), near)
@@ -259,25 +269,30 @@ def _middle(weight: Array, moves: Array) -> Array:
     return moved
 
 
-def _scale(weight: Array, table: Table, per: dict[str, float]) -> tuple[Array, Array]:
-    """Mean size of the near residuals, and the weight of the near runs, for each run asked about."""
-    of_source = weight @ table.by_source
+def _scale(sums: Array, table: Table, per: dict[str, float]) -> tuple[Array, Array]:
+    """Mean size of the near residuals, and the weight of the near runs, from the sums of each source."""
+    num = table.by_source.shape[1] // 2
+    of_source, sizes = sums[:, :num], sums[:, num:]
     power = np.maximum(of_source, 1e-300) ** (per["crowd"] - 1.0)
-    sizes = (weight * table.size) @ table.by_source
     near = (of_source * power).sum(axis=1)
     count = table.by_source.sum(axis=0)
-    everywhere = (
-        (table.size @ table.by_source / count) @ count ** per["crowd"] / (count ** per["crowd"]).sum()
-    )
+    crowd = count[:num] ** per["crowd"]
+    everywhere = (count[num:] / count[:num]) @ crowd / crowd.sum()
     alone = per["parent"] / (near + per["parent"])
     scale = (1.0 - alone) * (sizes * power).sum(axis=1) / np.maximum(near, 1e-300) + alone * everywhere
     return scale * (1.0 + per["lonely"] * alone), near
 
 
-def spread(quantity: Quantity, run: Features, known: Residuals) -> tuple[float, float, float]:
-    """(low, middle, high) of one run."""
-    found = spreads(quantity, [run], known)
-    return float(found.low[0]), float(found.middle[0]), float(found.high[0])
+def support(quantity: Quantity, run: Features, known: Residuals) -> Support:
+    """Count the measured runs that the band of a run mostly rests on."""
+    table, name = known.of(quantity), "step" if quantity == "step" else "memory"
+    on_gpu = known.num_runs.get((name, run.gpu), 0)
+    if not len(table.log_ratio):
+        return Support(0, 0, on_gpu)
+    near = _distance(traits([run]), table.traits, distances()[name])[0] <= NEAR
+    return Support(
+        int(near.sum()), int((near @ table.by_source[:, : table.by_source.shape[1] // 2] > 0).sum()), on_gpu
+    )
 
 
 def warnings(gpu_id: str, known: Residuals) -> tuple[str, ...]:

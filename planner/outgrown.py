@@ -6,13 +6,14 @@ import numpy as np
 
 from planner import search
 from planner.layouts import BatchRule, layout_of
+from planner.nearness import Residuals
 from planner.types import Layout, LayoutPins, MemoryEstimate, Run
 from planner.units import gib
 
 WORTH_SAYING_BYTES = 64 * 2**30  # of host memory, where nobody says what the machine has
 
 
-def warnings(run: Run, in_memory: MemoryEstimate, headroom: float) -> tuple[str, ...]:
+def warnings(run: Run, in_memory: MemoryEstimate, headroom: float, known: Residuals) -> tuple[str, ...]:
     """Say that loading or host memory breaks the run, with a layout that would not break."""
     said = []
     usable, host = in_memory.usable_bytes, run.shape.host_memory_bytes
@@ -24,7 +25,7 @@ def warnings(run: Run, in_memory: MemoryEstimate, headroom: float) -> tuple[str,
         return (*said, f"needs {gib(in_memory.host_bytes)} of host memory per node")
     if not said:
         return ()
-    other = _layout_that_holds(run, headroom)
+    other = _layout_that_holds(run, headroom, known)
     advice = f"; {flags(other)} would not" if other is not None else "; no layout on these GPUs would not"
     return tuple(f"{each}{advice}" for each in said)
 
@@ -39,7 +40,7 @@ def flags(layout: Layout) -> str:
     return " ".join(words)
 
 
-def _layout_that_holds(run: Run, headroom: float) -> Layout | None:
+def _layout_that_holds(run: Run, headroom: float, known: Residuals) -> Layout | None:
     """Find the fastest layout on the same machines that loads, fits and leaves the host alone."""
     layout = run.layout
     sequences = layout.dp * layout.micro_batch * layout.grad_accum
@@ -52,5 +53,6 @@ def _layout_that_holds(run: Run, headroom: float) -> Layout | None:
         headroom,
         free_optimizer=False,
         allow_slow_link=True,
+        known=known,
     ).picks
     return layout_of(found.table, int(np.argmin(found.grade))) if len(found.shape) else None

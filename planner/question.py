@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import legality, market, search, verdicts
+from planner import legality, market, nearness, search, verdicts
 from planner.defaults import batch_rule, complete_training
 from planner.errors import UserError
 from planner.grouping import Index
 from planner.market import Listings
 from planner.model import check_model
+from planner.nearness import Residuals
 from planner.search_state import NO_LAYOUT, TOO_BIG, TOO_BIG_FOR_HOST, TOO_BIG_TO_LOAD, Found
 from planner.types import Goal, Layout, LayoutPins, ModelSpec, Offer, TrainingSpec
 from planner.verdicts import REASONS, Judged
@@ -37,6 +38,7 @@ class Question:
     training: TrainingSpec
     goal: Goal
     pins: LayoutPins
+    known: Residuals = field(default_factory=nearness.shipped)  # measured runs that bands rest on
 
     @property
     def free_optimizer(self) -> bool:
@@ -87,9 +89,10 @@ def outcome(question: Question, offers: Sequence[Offer], num_nodes: int | None =
         goal.headroom,
         free_optimizer=question.free_optimizer,
         allow_slow_link=goal.allow_slow_link,
+        known=question.known,
     )
     everything = np.arange(len(listings.offer))
-    judged = verdicts.judge(question.model, training, goal, listings, found.picks, everything)
+    judged = verdicts.judge(question.model, training, goal, listings, found.picks, everything, question.known)
     return Outcome(
         question=question,
         training=training,

@@ -111,7 +111,7 @@ def _waits(of: Outcome, row: int, offer: Offer, nodes: int) -> str:
     """Say how long the GPUs wait for which link."""
     pick = int(of.judged.pick[row])
     run = _run(of, offer, nodes, layout_of(of.found.picks.table, pick), int(of.found.picks.variant[pick]))
-    in_time = answers.evaluate([run])[0][1]
+    in_time = answers.evaluate([run], of.question.known)[0][1]
     return f"waits for {in_time.limiting_link} {units.percent(in_time.limiting_link_share)} of the step"
 
 

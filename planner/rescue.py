@@ -59,7 +59,7 @@ def _applied(question: Question, flag: str, value: str) -> Question:
     """Apply one flag with a value."""
     if flag == "--params":
         model = shape_for(units.parse_count(value, flag))
-        return Question(model, question.training, question.goal, question.pins)
+        return Question(model, question.training, question.goal, question.pins, question.known)
     if flag in PIN_FLAGS:
         field = PIN_FLAGS[flag]
         return _changed(question, "pins", {field: value if field in _WORDS else int(value)})
@@ -112,7 +112,7 @@ def _changed(question: Question, part: str, update: dict[str, Any]) -> Question:
         goal = build(Goal, {**goal.model_dump(), **update}, "goal")
     else:
         pins = build(LayoutPins, {**pins.model_dump(), **update}, "layout")
-    return Question(question.model, training, goal, pins)
+    return Question(question.model, training, goal, pins, question.known)
 
 
 # ---------------------------------------------------------------------------------- finding
@@ -216,7 +216,9 @@ def _freed_pins(question: Question, offers: Sequence[Offer], num_nodes: int) -> 
     if not pinned:
         return
     free = outcome(
-        Question(question.model, question.training, question.goal, LayoutPins()), offers, num_nodes
+        Question(question.model, question.training, question.goal, LayoutPins(), question.known),
+        offers,
+        num_nodes,
     )
     if not len(free.best):
         return

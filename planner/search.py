@@ -14,15 +14,18 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import bands, layouts, memory, speed
+from planner import layouts, memory, nearness, speed
 from planner.columns import Array, MachineColumns
+from planner.features import table_features
 from planner.gpus import gpu
 from planner.grouping import Index, distinct, first_of, pairs
 from planner.layouts import RECOMPUTE, ROW, BatchRule, Nodes, Scope
 from planner.legality import optimizer_reason
 from planner.links import is_slow, link, machine_columns, take_machines
 from planner.model_count import count_params
+from planner.nearness import Residuals
 from planner.physics import Physics, communication_share, physics_of
+from planner.residuals import Quantity
 from planner.search_state import (
     OK,
     SLOW_LINK,
@@ -61,6 +64,7 @@ class _Task:
     scope: Scope
     variant: int
     preference: int
+    known: Residuals
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ def search(
     *,
     free_optimizer: bool,
     allow_slow_link: bool,
+    known: Residuals | None = None,
 ) -> Found:
     """Search all layouts of all shapes.
 
@@ -108,7 +113,18 @@ def search(
         allowed = [optimizer_reason(gpu(shapes[i].gpu), trainings[variant].optimizer) is None for i in todo]
         todo = todo[np.array(allowed, dtype=bool)]
         if len(todo):
-            task = _Task(model, physics[variant], batch, pins, headroom, most, scope, variant, preference)
+            task = _Task(
+                model,
+                physics[variant],
+                batch,
+                pins,
+                headroom,
+                most,
+                scope,
+                variant,
+                preference,
+                known or nearness.shipped(),
+            )
             for part in _portions(shapes, todo, BATCH_SHAPES if large else len(shapes)):
                 _run(task, shapes, part, state)
     return state.found(tuple(trainings))
@@ -182,7 +198,7 @@ def _fitting(
     """Layouts that fit in memory, on each machine; those that do not are remembered as misses."""
     meshes, machine = _all_meshes(task, machines, state, np.bincount(of, minlength=len(machines)))
     smallest, source = layouts.smallest(meshes, task.batch, task.pins)
-    peak = _memory(task.physics, smallest, columns, machine[source])
+    peak = _memory(task, machines, smallest, columns, machine[source])
     broken = _broken(peak, columns, machine[source])
     _remember_misses(task, smallest, machine[source], peak, broken, of, todo, state)
     fits = broken == 0
@@ -190,11 +206,12 @@ def _fitting(
         meshes[:, source[fits]], task.batch, task.pins, task.model, task.physics.training_spec.seq_len
     )
     machine = machine[source[fits]][origin]
-    peak = _memory(task.physics, table, columns, machine)
+    peak = _memory(task, machines, table, columns, machine)
     fits = _broken(peak, columns, machine) == 0
     usable = np.atleast_1d(columns.usable_memory_bytes)[machine]
-    high = np.array([_device_spread(task, shape) for shape in machines])[machine]
-    ok = (peak.device * high <= usable) & (peak.reserved <= usable * (1.0 - task.headroom))
+    ok = (peak.device * _device_high(task, machines, table, machine) <= usable) & (
+        peak.reserved <= usable * (1.0 - task.headroom)
+    )
     alike = origin * len(RECOMPUTE) + table[ROW["recompute"]].astype(np.int64)
     return _Rows(table[:, fits], machine[fits], peak.host[fits], alike[fits], ok[fits])
 
@@ -208,11 +225,25 @@ def _broken(peak: _Peak, columns: MachineColumns, machine: Index) -> Index:
     return np.where(peak.device > usable, TOO_BIG, broken)
 
 
-def _device_spread(task: _Task, shape: Shape) -> float:
+def _device_high(task: _Task, machines: Sequence[Shape], table: Array, machine: Index) -> Array:
     """High end of device memory over its mid value."""
-    scale = bands.scale_of(shape.gpus_per_node * shape.num_nodes, shape.num_nodes)
-    method = task.physics.training_spec.method
-    return max(1.0, bands.spread("memory", shape.gpu, method, scale).high)
+    kinds, of = table_features(
+        task.model, task.physics.training_spec, machines, table, machine, figure="device"
+    )
+    found = nearness.spreads("device", kinds, task.known)
+    high: Array = (found.high / found.middle)[of]
+    return high
+
+
+def _middle(
+    task: _Task, quantity: Quantity, shapes: Sequence[Shape], table: Array, machine: Index
+) -> Array | float:
+    """Factor by which the user's own runs correct memory or step time."""
+    if not task.known.has_own:
+        return 1.0
+    kinds, of = table_features(task.model, task.physics.training_spec, shapes, table, machine, figure="own")
+    middle: Array = nearness.spreads(quantity, kinds, task.known).middle[of]
+    return middle
 
 
 def _all_meshes(
@@ -251,9 +282,11 @@ class _Peak:
     host: Array
 
 
-def _memory(physics: Physics, table: Array, machines: MachineColumns, machine: Index) -> _Peak:
+def _memory(
+    task: _Task, shapes: Sequence[Shape], table: Array, machines: MachineColumns, machine: Index
+) -> _Peak:
     """Memory of each layout of a table on its machine, some thousand rows at a time."""
-    n = table.shape[1]
+    n, physics = table.shape[1], task.physics
     peak = _Peak(np.empty(n), np.empty(n), np.empty(n), np.empty(n))
     for start in range(0, n, CHUNK_ROWS):
         part = slice(start, start + CHUNK_ROWS)
@@ -263,7 +296,8 @@ def _memory(physics: Physics, table: Array, machines: MachineColumns, machine: I
         )
         peak.device[part], peak.reserved[part] = found.device, found.reserved
         peak.load[part], peak.host[part] = found.load, found.host
-    return peak
+    middle = _middle(task, "device", shapes, table, machine)
+    return _Peak(peak.device * middle, peak.reserved * middle, peak.load, peak.host)
 
 
 def _remember_misses(
@@ -310,12 +344,12 @@ def _largest(rows: _Rows) -> _Rows:
 def _fastest(task: _Task, shapes: Sequence[Shape], todo: Index, machine_of: Index, rows: _Rows) -> Picks:
     """Time each layout on every link that its machine comes with; keep the fastest of each grade."""
     linked, link_of = distinct([_speed_key(shapes[i]) for i in todo])
-    columns = machine_columns(
-        [shapes[todo[i]] for i in linked], [task.physics.training_spec.precision] * len(linked)
-    )
+    on = [shapes[todo[i]] for i in linked]
+    columns = machine_columns(on, [task.physics.training_spec.precision] * len(linked))
     row, link = pairs(rows.machine, machine_of[linked])
     table = rows.table[:, row]
     step_s, tokens, share = _time(task.physics, table, columns, link)
+    step_s = step_s * _middle(task, "step", on, table, link)
     grade = np.where(rows.ok[row], OK, TIGHT)
     grade[share > task.most_share] = SLOW_LINK
     group, per_token = link * 3 + grade, step_s / tokens

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import bands, cost, memory_states
+from planner import cost, memory_states, nearness
 from planner.columns import Array
 from planner.cost import CostColumns, Spread, Work
+from planner.features import table_features
 from planner.gpus import gpu
 from planner.grouping import Index, first_of, pairs
 from planner.layouts import columns_of, layout_row
 from planner.market import Listings
 from planner.model import model_columns
+from planner.nearness import Residuals
 from planner.numerics import training_columns
 from planner.search_state import OK as MEMORY_OK
 from planner.search_state import SLOW_LINK, Picks
@@ -60,11 +62,13 @@ def judge(
     market: Listings,
     picks: Picks,
     chosen: Index,
+    known: Residuals,
 ) -> Judged:
     """Judge every pick on every listing of its shape. ``chosen``: the listings that count."""
     pick, at = pairs(picks.shape, market.shape[chosen])
     listing = chosen[at]
-    costs = _costs(model, training, market, picks, listing, pick)
+    step_s = _step_spread(model, training, market, picks, known)
+    costs = _costs(model, training, market, picks, listing, pick, step_s)
     reason = _reasons(goal, market, picks, listing, pick, costs)
     strained = picks.grade[pick] != MEMORY_OK
     if goal.budget_usd is not None:
@@ -75,25 +79,32 @@ def judge(
     return Judged(listing, pick, costs, verdict, reason, picks.grade[pick])
 
 
+def _step_spread(
+    model: ModelSpec, training: TrainingSpec, market: Listings, picks: Picks, known: Residuals
+) -> Spread:
+    """Seconds of a step of each pick, with their band."""
+    kinds, of = table_features(model, training, market.shapes, picks.table, picks.shape, figure="step")
+    found = nearness.spreads("step", kinds, known)
+    mid = picks.step_s
+    return Spread(mid * (found.low / found.middle)[of], mid, mid * (found.high / found.middle)[of])
+
+
 def _costs(
-    model: ModelSpec, training: TrainingSpec, market: Listings, picks: Picks, listing: Index, pick: Index
+    model: ModelSpec,
+    training: TrainingSpec,
+    market: Listings,
+    picks: Picks,
+    listing: Index,
+    pick: Index,
+    step_s: Spread,
 ) -> CostColumns:
     """Hours and USD of each row."""
-    spreads = [
-        bands.spread(
-            "step", s.gpu, training.method, bands.scale_of(s.gpus_per_node * s.num_nodes, s.num_nodes)
-        )
-        for s in market.shapes
-    ]
     shape = market.shape[listing]
-    low = np.array([min(1.0, s.low) for s in spreads])[shape]
-    high = np.array([max(1.0, s.high) for s in spreads])[shape]
-    mid = picks.step_s[pick]
     per_node = np.array([s.gpus_per_node for s in market.shapes], dtype=np.float64)[shape]
     num_steps = np.ceil((training.num_tokens or 0.0) / picks.tokens_per_step[pick])
     work = work_of(model, training, num_steps, market.num_nodes[listing].astype(np.float64), per_node)
     offers = cost.take_offers(cost.offer_columns(market.offers), market.offer[listing])
-    return cost.cost_columns(Spread(mid * low, mid, mid * high), work, offers)
+    return cost.cost_columns(Spread(step_s.low[pick], step_s.mid[pick], step_s.high[pick]), work, offers)
 
 
 def work_of(

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from importlib.resources import files
 
 import typer
 
-from planner import units
+from planner import accuracy, residuals, units
+from planner.accuracy import AccuracyRow, Fitted
 from planner.cli import text
 from planner.cli.request import Options, choice
 from planner.cli.text import Column, Terminal
 from planner.types import Record
 
-GROUPS = ("all", "source", "gpu", "method", "layout", "precision", "size", "scale")
+GROUPS = tuple(accuracy.KEYS)
 _SHOWN = ("all", "method", "scale", "size")
-
-
-class AccuracyRow(Record):
-    """Errors of a group of measured runs, as shares of what was measured.
-
-    ``macro_median``: median |error| within a source, mean over sources with at least 4 runs; ``None`` where
-    no source has as many. ``bias``: median signed error. ``low_share``: runs more than 10 % too low.
-    """
-
-    quantity: str
-    by: str
-    name: str
-    num_runs: int
-    num_sources: int
-    macro_median: float | None
-    median: float
-    p90: float
-    bias: float
-    low_share: float
 
 
 class AccuracyDocument(Record):
@@ -43,25 +22,41 @@ class AccuracyDocument(Record):
 
     schema_version: int
     rows: tuple[AccuracyRow, ...]
-
-
-@lru_cache(maxsize=1)
-def table() -> tuple[AccuracyRow, ...]:
-    """Rows of ``data/accuracy.csv``, which ``tests/accuracy/make_accuracy.py`` writes."""
-    content = files("planner").joinpath("data/accuracy.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(content.splitlines())
-    return tuple(AccuracyRow.model_validate({k: v or None for k, v in row.items()}) for row in rows)
+    fitted: tuple[Fitted, ...]
+    num_fitted: int
 
 
 def run(options: Options) -> int:
     """Print the table, all groups in short or one grouping in full."""
     by = choice(options["by"], GROUPS, "--by")
-    rows = [r for r in table() if r.by == by or (by is None and (options["json"] or r.by in _SHOWN))]
+    measured, fitted = residuals.shipped_rows(), accuracy.fitted()
+    rows = [
+        r
+        for r in accuracy.table(measured)
+        if r.by == by or (by is None and (options["json"] or r.by in _SHOWN))
+    ]
     if options["json"]:
-        typer.echo(AccuracyDocument(schema_version=1, rows=tuple(rows)).model_dump_json())
+        typer.echo(_document(rows).model_dump_json())
     else:
         typer.echo(screen(rows, text.terminal()))
+        typer.echo("\n".join(["", *constants(fitted, len(measured), text.terminal())]))
     return 0
+
+
+def _document(rows: Sequence[AccuracyRow]) -> AccuracyDocument:
+    fitted = accuracy.fitted()
+    return AccuracyDocument(
+        schema_version=1, rows=tuple(rows), fitted=fitted, num_fitted=sum(f.num for f in fitted)
+    )
+
+
+def constants(fitted: Sequence[Fitted], num_figures: int, term: Terminal) -> list[str]:
+    """Say how many constants were fitted, and to what."""
+    columns = [Column("FITTED"), Column("", right=True), Column("IN")]
+    cells = [(f.name, str(f.num), f.where) for f in fitted]
+    total = sum(f.num for f in fitted)
+    head = f"{total} fitted constants; {num_figures} figures of memory and time are measured."
+    return [*text.paragraph(head, term), *text.table(columns, cells, term.width)]
 
 
 def screen(rows: Sequence[AccuracyRow], term: Terminal) -> str:

@@ -69,7 +69,7 @@ def _show(answer: Estimate, options: Options, headroom: float, candidate: Candid
         typer.echo(screens_explain.explain(answer, text.terminal()))
     else:
         changes = api.what_if(answer.run)
-        sure = screens_explain.confidence(answer.run)
+        sure = screens_explain.confidence(answer)
         typer.echo(screens_estimate.estimate(answer, headroom, text.terminal(), candidate, changes, sure))
 
 

@@ -9,13 +9,15 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Literal
 
-from planner import bands, units
+from planner import nearness, units
 from planner.cli import describe, text
 from planner.cli.text import Terminal
 from planner.efficiency import bandwidth_bytes_per_s, basis
+from planner.features import Features, features
 from planner.gpus import flops_per_s, gpu, gpu_index
 from planner.links import link
-from planner.types import Estimate, Run
+from planner.residuals import Quantity
+from planner.types import Band, Estimate, Run
 
 Kind = Literal["memory", "time"]
 
@@ -50,24 +52,32 @@ def explain(answer: Estimate, term: Terminal) -> str:
         lines += ["", "TIME, seconds of an optimizer step", *text.paragraph(_rates(answer.run), term)]
         for name, value in answer.speed.parts_s:
             lines += _term("time", name, units.seconds(value), answer.run, term)
-    return "\n".join([*lines, "", *_confidence(answer.run, term)])
+    return "\n".join([*lines, "", *_confidence(answer, term)])
 
 
-def confidence(run: Run) -> str:
-    """Say which measured runs the bands come from."""
-    num_gpus = describe.num_gpus(run)
-    scale = bands.scale_of(num_gpus, run.shape.num_nodes)
-    found = []
-    for quantity in ("memory", "step"):
-        spread = bands.spread(quantity, run.shape.gpu, run.training.method, scale)
-        low, high = units.signed_percent(spread.low - 1), units.signed_percent(spread.high - 1)
-        error = text.keep(f"{low} … {high}")
-        found.append(f"{quantity} {error} from {spread.num_runs} measured runs ({spread.basis})")
+def confidence(answer: Estimate) -> str:
+    """Say how wide the bands are, and on how many measured runs they rest."""
+    run, found = features(answer.run), []
+    if answer.memory is not None:
+        found.append(_rests_on("memory", "device", answer.memory.device_bytes, run))
+    if answer.speed is not None:
+        found.append(_rests_on("time", "step", answer.speed.step_s, run))
     return f"Confidence: {'; '.join(found)}."
 
 
-def _confidence(run: Run, term: Terminal) -> list[str]:
-    return text.paragraph(confidence(run), term)
+def _rests_on(name: str, quantity: Quantity, band: Band, run: Features) -> str:
+    """Name the width of one band and the measured runs near it."""
+    low, high = (units.signed_percent(end / band.mid - 1) for end in (band.low, band.high))
+    near = nearness.support(quantity, run, nearness.shipped())
+    rests = (
+        f"{near.num_runs} measured runs of {near.num_sources} sources" if near.num_runs else "no measured run"
+    )
+    card = f"{near.on_gpu} on {run.gpu}" if near.on_gpu else f"none on {run.gpu}"
+    return f"{name} {text.keep(f'{low} … {high}')} from {rests} near it ({card})"
+
+
+def _confidence(answer: Estimate, term: Terminal) -> list[str]:
+    return text.paragraph(confidence(answer), term)
 
 
 def _term(kind: Kind, name: str, value: str, run: Run, term: Terminal) -> Iterator[str]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import scoring
 
-from planner import api
+from planner import api, nearness
 from planner.errors import UserError
 from planner.runs import parse_line
 from planner.types import Estimate
@@ -30,8 +30,8 @@ class Answers:
 
 
 @lru_cache(maxsize=4)
-def answers(name: str) -> Answers:
-    """Every case of a file, estimated in one batch."""
+def answers(name: str, formulas_only: bool = False) -> Answers:
+    """Every case of a file, estimated in one batch; ``formulas_only``: without any measured run."""
     parsed, refused = [], Counter()
     for case in scoring.cases(name):
         try:
@@ -39,7 +39,9 @@ def answers(name: str) -> Answers:
         except UserError as error:
             refused[str(error)] += 1
     answered = []
-    estimates = api.estimate_each([request for _, request in parsed])
+    estimates = api.estimate_each(
+        [request for _, request in parsed], known=nearness.none() if formulas_only else None
+    )
     for (case, _), estimate in zip(parsed, estimates, strict=True):
         if isinstance(estimate, UserError):
             refused[str(estimate)] += 1

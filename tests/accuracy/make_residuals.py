@@ -21,7 +21,7 @@ FILE = Path(residuals.__file__).parent / "data" / "residuals.csv"
 def memory_rows() -> list[Residual]:
     """Peak memory, of the kind that the source measured."""
     rows = []
-    for case, estimate in answering.answers("memory").answered:
+    for case, estimate in answering.answers("memory", formulas_only=True).answered:
         measured = case.measured.get("peak_memory_gib")
         if measured:
             kind = case.measured.get("memory_kind") or answering.UNSAID_MEMORY_KIND
@@ -33,7 +33,7 @@ def memory_rows() -> list[Residual]:
 def step_rows() -> list[Residual]:
     """Seconds of a step, from tokens per second."""
     rows = []
-    for case, estimate in answering.answers("throughput").answered:
+    for case, estimate in answering.answers("throughput", formulas_only=True).answered:
         measured = case.measured.get("tokens_per_s_per_gpu")
         if measured:
             ratio = math.log(estimate.speed.tokens_per_s_per_gpu.mid / measured)

@@ -1,51 +1,73 @@
-"""Bands against measured runs: 80 % intervals hold about 80 % of them, overall and in each large class."""
+"""80 % intervals hold about 80 % of measured runs of sources that they have not seen, in each class too."""
 
-import answering
-import make_bands
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
 import pytest
-import scoring
 
-from planner import bands
+from planner import nearness
+from planner.accuracy import layout, scale
 from planner.gpus import gpu
+from planner.residuals import Residual, shipped_rows
 
 SIZEABLE = 30
+CLASSES: dict[str, Callable[[Residual], str]] = {
+    "GPU": lambda row: row.features.gpu,
+    "GPU class": lambda row: gpu(row.features.gpu).gpu_class,
+    "kind": lambda row: row.features.method,
+    "figure": lambda row: row.quantity,
+    "layout": lambda row: layout(row.features),
+    "scale": lambda row: scale(row.features),
+}
 
 
-def inside(name: str) -> list[tuple[scoring.Case, bool]]:
-    """Whether each measured figure lies in its band."""
-    held = []
-    for case, estimate in answering.answers("memory" if name == "memory" else "throughput").answered:
-        if name == "memory":
-            kind = case.measured.get("memory_kind") or answering.UNSAID_MEMORY_KIND
-            band, value = getattr(estimate.memory, f"{kind}_bytes"), case.measured.get("peak_memory_gib")
-            value = value and value * scoring.GIB
-        else:
-            band, value = estimate.speed.tokens_per_s_per_gpu, case.measured.get("tokens_per_s_per_gpu")
-        if value:
-            held.append((case, band.low <= value <= band.high))
-    return held
+@lru_cache(maxsize=2)
+def held(quantity: str) -> list[tuple[Residual, bool, float]]:
+    """Each figure, whether its band holds it, and the band's width: its source left out."""
+    found = []
+    mine = [row for row in shipped_rows() if (row.quantity == "step") == (quantity == "step")]
+    for source in sorted({row.source for row in mine}):
+        known = nearness.residuals([row for row in shipped_rows() if row.source != source])
+        for kind in sorted({row.quantity for row in mine}):
+            rows = [row for row in mine if row.source == source and row.quantity == kind]
+            if rows:
+                found += list(judged(rows, nearness.spreads(kind, [row.features for row in rows], known)))
+    return found
 
 
-@pytest.mark.parametrize("name", ["memory", "step"])
-def test_four_bands_of_five_hold_what_was_measured(name: str) -> None:
-    by_id = make_bands.runs()
-    held = inside(name)
-    share = sum(ok for _, ok in held) / len(held)
-    print(f"\n{name}: {share:.0%} of {len(held)}")
-    members: dict[str, list[bool]] = {}
-    for case, ok in held:
-        run = by_id[case.id]
-        num_gpus = run.shape.gpus_per_node * run.shape.num_nodes
-        scale = bands.scale_of(num_gpus, run.shape.num_nodes)
-        for key in (
-            run.shape.gpu,
-            gpu(run.shape.gpu).gpu_class,
-            bands.method_class(run.training.method),
-            scale,
-        ):
-            members.setdefault(key, []).append(ok)
-    for key, oks in sorted(members.items()):
-        if len(oks) >= SIZEABLE:
-            print(f"  {key}: {sum(oks) / len(oks):.0%} of {len(oks)}")
-            assert sum(oks) / len(oks) >= 0.65, key
-    assert 0.72 <= share <= 0.93
+def judged(rows: list[Residual], around: nearness.Spreads) -> Iterator[tuple[Residual, bool, float]]:
+    for row, low, high in zip(rows, around.low, around.high, strict=True):
+        yield row, low <= math.exp(row.log_ratio) <= high, math.log(high / low)
+
+
+def share(members: list[tuple[Residual, bool, float]]) -> float:
+    return sum(ok for _, ok, _ in members) / len(members)
+
+
+@pytest.mark.parametrize("quantity", ["memory", "step"])
+def test_four_of_five_figures_lie_in_bands_that_have_not_seen_their_source(quantity):
+    found = held(quantity)
+    print(f"\n{quantity}: {share(found):.0%} of {len(found)} held")
+    assert 0.75 <= share(found) <= 0.88
+
+
+# A class may be the runs of one or two sources, which are off together or not at all: left out, they are held
+# or missed as one. 38 runs of A100-40GB are of two such sources (predicted better than the rest).
+@pytest.mark.parametrize("quantity", ["memory", "step"])
+def test_bands_hold_in_every_class_with_enough_runs(quantity):
+    wrong = []
+    for title, key in CLASSES.items():
+        members: dict[str, list[tuple[Residual, bool, float]]] = {}
+        for each in held(quantity):
+            members.setdefault(key(each[0]), []).append(each)
+        for name, inside in sorted(members.items()):
+            if len(inside) >= SIZEABLE:
+                sources = len({row.source for row, _, _ in inside})
+                middle = sorted(width for _, _, width in inside)[len(inside) // 2]
+                head = f"  {title} {name}: {share(inside):.0%} of {len(inside)}"
+                print(f"{head}, {sources} sources, width {middle:.2f}")
+                if not 0.75 <= share(inside) <= 0.88:
+                    wrong.append((title, name, round(share(inside), 3)))
+    print(f"outside 75 to 88 %: {wrong}")
+    assert all(0.68 <= held_share <= 0.98 for _, _, held_share in wrong)

@@ -25,6 +25,6 @@ def test_explanation_names_every_term_with_its_value(estimate: Estimate) -> None
 
 
 def test_confidence_counts_measured_runs(estimate: Estimate) -> None:
-    said = confidence(estimate.run)
+    said = confidence(estimate)
     assert said.startswith("Confidence: memory ")
     assert said.count("measured runs") == 2

@@ -1,0 +1,16 @@
+"""The shipped residuals are those of today's estimator."""
+
+import make_residuals
+import pytest
+
+from planner.residuals import from_csv, shipped_rows
+
+STALE = "stale: run PYTHONPATH=.:tests/accuracy python tests/accuracy/make_residuals.py"
+
+
+def test_shipped_residuals_are_what_the_estimator_gives_today():
+    today, shipped = from_csv(make_residuals.text()), shipped_rows()
+    assert len(today) == len(shipped), STALE
+    for now, then in zip(today, shipped, strict=True):
+        assert now.features == then.features, STALE
+        assert now.log_ratio == pytest.approx(then.log_ratio, abs=2e-4), STALE
