@@ -1,0 +1,47 @@
+"""Norms of the model, in PyTorch's fused kernels."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F  # noqa: N812 - the usual name
+from torch import Tensor, nn
+
+from .spec import Model
+
+EPSILON = 1e-5
+
+
+class RmsNorm(nn.RMSNorm):
+    """RMS norm that takes its input to the number format of its weights first.
+
+    The fused kernel wants them equal; autocast leaves a 16-bit input beside 32-bit weights.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalized ``x``."""
+        if self.elementwise_affine:
+            x = x.to(self.weight.dtype)
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+def norm(spec: Model) -> nn.Module:
+    """One norm over the hidden size."""
+    if spec.norm == "rms":
+        return RmsNorm(spec.hidden_size, eps=EPSILON, elementwise_affine=spec.norm_affine)
+    return nn.LayerNorm(
+        spec.hidden_size, eps=EPSILON, elementwise_affine=spec.norm_affine, bias=spec.norm_bias
+    )
+
+
+def latent_norm(width: int) -> nn.Module:
+    """Norm over a latent of MLA."""
+    return RmsNorm(width, eps=EPSILON)
+
+
+def qk_norm(spec: Model, width: int) -> nn.Module:
+    """Norm of q or k: over each head with or without weights, over all heads, or none."""
+    if spec.qk_norm == "none":
+        return nn.Identity()
+    over = width if spec.qk_norm == "full" else spec.head_dim
+    if spec.norm == "layer" and spec.qk_norm == "per-head":
+        return nn.LayerNorm(over, eps=EPSILON, bias=spec.norm_affine and spec.norm_bias)
+    return RmsNorm(over, eps=EPSILON, elementwise_affine=spec.qk_norm != "no-weights")
