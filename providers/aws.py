@@ -71,16 +71,14 @@ class Aws:
     def parse(self, raw: Sequence[bytes], seen: datetime) -> Parsed:
         """Offers of all pages; what was refused is noted."""
         found, facts = Collector(self.provider), _Facts(seen)
-        refused: dict[str, str] = {}
         for page in sorted(map(_page, raw), key=lambda p: _CALLS.index(p.call)):
             if page.error:
-                refused.setdefault(page.region, f"{page.call}: {page.error}")
+                found.missing.setdefault(page.region, f"{page.call}: {page.error}")
             else:
                 rows, read = _READERS[page.call]
                 found.each(rows(page.answer), partial(read, found, facts, page.region))
-        if refused:
-            first = ", ".join(f"{region} ({why})" for region, why in sorted(refused.items())[:3])
-            found.notes.append(f"{len(refused)} regions did not answer everything: {first}")
+            if page.call == "file":
+                found.notes.append(f"no credentials: {PRICE_FILE} of {page.region}, on demand only")
         found.offers.extend(_unlisted(facts))
         return found.parsed()
 

@@ -9,6 +9,7 @@ GPU and count come from the catalog's machine of that name: a size's name does n
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -51,8 +52,19 @@ class Azure:
         """All pages of all regions, a few regions at once."""
         regions = self.regions or reading.regions_of(self.provider)
         with http.session() as using, ThreadPoolExecutor(AT_ONCE) as several:
-            found = several.map(lambda region: self._region(using, region), regions)
-            return [page for pages in found for page in pages]
+            found = [*several.map(lambda region: self._tried(using, region), regions)]
+        failed = [error for _, error in found if error is not None]
+        if len(failed) == len(found):
+            raise failed[0] if failed else AnswerError("no region was asked")
+        return [page for pages, _ in found for page in pages]
+
+    def _tried(self, using: requests.Session, region: str) -> tuple[list[bytes], AnswerError | None]:
+        """All pages of one region, or one that says why there are none: the others go on."""
+        try:
+            return self._region(using, region), None
+        except AnswerError as error:
+            page = {"Items": [], "missing_region": region, "why": str(error)}
+            return [json.dumps(page).encode()], error
 
     def _region(self, using: requests.Session, region: str) -> list[bytes]:
         """All pages of one region."""
@@ -76,8 +88,10 @@ class Azure:
         """Offers of Linux machines, on demand and spot."""
         found = Collector(self.provider)
         items: list[Json] = []
-        for page in raw:
-            listed = http.document(page).get("Items")
+        for page in map(http.document, raw):
+            listed = page.get("Items")
+            if "missing_region" in page:
+                found.missing[str(page["missing_region"])] = str(page.get("why"))
             if not isinstance(listed, list):
                 raise AnswerError("no Items in the answer")
             items += [i for i in listed if isinstance(i, dict)]

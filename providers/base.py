@@ -32,12 +32,14 @@ class Parsed:
 
     ``unknown_gpus``: GPU strings that are not in our table. ``num_unread``: rows whose form was not the
     documented one. ``notes``: what a user should know, such as a region that did not answer.
+    ``missing_regions``: regions that did not answer, or not everything: their last good prices stay.
     """
 
     offers: tuple[Offer, ...]
     unknown_gpus: tuple[UnknownGpu, ...] = ()
     num_unread: int = 0
     notes: tuple[str, ...] = ()
+    missing_regions: tuple[str, ...] = ()
 
 
 class AnswerError(Exception):

@@ -227,12 +227,16 @@ def has_memory(gpu: str, memory_gb: Decimal) -> bool:
 
 @dataclass(slots=True)
 class Collector:
-    """What a ``parse`` gathers row by row: offers, GPU strings, rows that could not be read."""
+    """What a ``parse`` gathers row by row: offers, GPU strings, rows that could not be read.
+
+    ``missing``: regions that did not answer everything, and why.
+    """
 
     provider: str
     offers: list[Offer] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
     num_unread: int = 0
     first_unread: str = ""
 
@@ -263,9 +267,13 @@ class Collector:
         """Everything, sorted, one offer a key. Raises ``AnswerError`` where not one offer could be read."""
         if not self.offers:
             unread = f"{self.num_unread} rows not read, first: {self.first_unread}"
-            why = unread if self.num_unread else "; ".join(self.notes) or "empty"
+            refused = ", ".join(f"{region} ({why})" for region, why in sorted(self.missing.items()))
+            why = unread if self.num_unread else refused or "empty"
             raise AnswerError(f"no GPU offer in the answer ({why})")
         notes = [*self.notes]
+        if self.missing:
+            first = ", ".join(f"{region} ({why})" for region, why in sorted(self.missing.items())[:3])
+            notes.append(f"{len(self.missing)} regions did not answer everything: {first}")
         if self.num_unread:
             notes.append(f"{self.num_unread} rows not read, first: {self.first_unread}")
         return Parsed(
@@ -273,6 +281,7 @@ class Collector:
             unknown_gpus=_counted(self.provider, self.names),
             num_unread=self.num_unread,
             notes=tuple(notes),
+            missing_regions=tuple(sorted(self.missing)),
         )
 
 

@@ -12,9 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from planner.types import Offer
 from providers import snapshot
 from providers.age import age_s
-from providers.base import AnswerError, Parsed, PriceAdapter, UnknownGpu, violations
+from providers.base import AnswerError, Parsed, PriceAdapter, UnknownGpu, key, violations
 from providers.snapshot import Failure, Snapshot
 
 State = Literal["ok", "shipped", "skipped", "failed"]
@@ -97,21 +98,30 @@ def _finished(
     if error is not None:  # a defect of the adapter must not fail the others: its type says where to look
         return _failed(adapter, f"the adapter failed ({type(error).__name__}: {error})", where, now)
     parsed, seen = future.result()
-    fresh = Snapshot(
-        adapter.provider, seen, adapter.complete, parsed.offers, parsed.unknown_gpus, parsed.notes
-    )
+    offers = _with_missing(parsed, adapter.provider, where)
+    fresh = Snapshot(adapter.provider, seen, adapter.complete, offers, parsed.unknown_gpus, parsed.notes)
     try:
         snapshot.save(fresh, where)
     except OSError as problem:
         return _row(adapter, None, "failed", reason=f"cannot write {where} ({problem.strerror})")
     return ProviderRow(
         adapter.provider,
-        len(parsed.offers),
+        len(offers),
         age_s(seen, now),
         "ok",
         unknown_gpus=parsed.unknown_gpus,
         notes=parsed.notes,
     )
+
+
+def _with_missing(parsed: Parsed, provider: str, where: Path) -> tuple[Offer, ...]:
+    """Offers, and for regions that did not answer everything the last good ones, with the age they have."""
+    before = snapshot.load(provider, where).snapshot if parsed.missing_regions else None
+    if before is None:
+        return parsed.offers
+    new = {key(o) for o in parsed.offers}
+    kept = [o for o in before.offers if o.region in parsed.missing_regions and key(o) not in new]
+    return tuple(sorted((*parsed.offers, *kept), key=key))
 
 
 def _failed(adapter: PriceAdapter, reason: str, where: Path, now: datetime) -> ProviderRow:

@@ -115,6 +115,7 @@ class TestPriceFile:
             ("aws", "p5.48xlarge", "us-east-1", "", "on-demand"): Decimal("55.04"),
         }
         assert [(u.name, u.count) for u in parsed.unknown_gpus] == [("p99.48xlarge", 1)]
+        assert parsed.notes == ("no credentials: AWS public price file of us-east-1, on demand only",)
         assert b"m5.xlarge" not in pages[0]
 
     @responses.activate

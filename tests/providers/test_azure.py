@@ -1,14 +1,16 @@
 """Prices of Azure."""
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
 import responses
+from requests import PreparedRequest
 
 from providers.azure import Azure
 from providers.base import AnswerError
-from tests.providers.contract import HttpAdapterContract
+from tests.providers.contract import SEEN, HttpAdapterContract
 
 
 class TestAzure(HttpAdapterContract):
@@ -64,6 +66,19 @@ class TestAzure(HttpAdapterContract):
         responses.get(self.adapter.url, json=page)
         with pytest.raises(AnswerError, match="another host"):
             self.asking().fetch({})
+
+    @responses.activate
+    def test_a_region_that_fails_is_noted_and_leaves_the_others(self):
+        responses.get(self.adapter.url, body=self.recorded()[0], match=[self.region("eastus")])
+        responses.get(self.adapter.url, status=500, match=[self.region("westus3")])
+        parsed = self.adapter.parse(Azure(regions=("eastus", "westus3")).fetch({}), SEEN)
+        assert parsed.offers == self.parsed().offers
+        assert parsed.missing_regions == ("westus3",)
+        assert [n for n in parsed.notes if "westus3 (prices.azure.com: HTTP 500)" in n]
+
+    def region(self, name: str) -> Callable[[PreparedRequest], tuple[bool, str]]:
+        """Match requests for a region."""
+        return lambda request: (name in str(request.url), "another region")
 
     @responses.activate
     def test_paging_that_leads_back_is_an_error(self):

@@ -1,5 +1,6 @@
 """Refresh of all providers at once."""
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +78,25 @@ def test_one_that_fails_leaves_the_others_and_its_own_last_good_prices(
     failure = snapshot.last_failure("south", tmp_path)
     assert failure is not None
     assert failure.time == later
+
+
+def test_a_region_that_does_not_answer_keeps_its_last_good_prices_and_their_age(
+    an_offer: Build, tmp_path: Path
+):
+    both = (an_offer(region="r1"), an_offer(region="r2"))
+    run(tmp_path, Fake("north", both))
+
+    @dataclass(frozen=True)
+    class Partly(Fake):
+        def parse(self, raw: Sequence[bytes], seen: datetime) -> Parsed:
+            return dataclasses.replace(super().parse(raw, seen), missing_regions=("r2",))
+
+    later = NOW + timedelta(hours=5)
+    row = run(tmp_path, Partly("north", (an_offer(region="r1"),)), now=later)["north"]
+    assert (row.state, row.num_offers) == ("ok", 2)
+    kept = snapshot.load("north", tmp_path).snapshot
+    assert kept is not None
+    assert {o.region: o.price_seen for o in kept.offers} == {"r1": later, "r2": NOW}
 
 
 def test_one_without_credentials_is_skipped_with_its_hint(tmp_path: Path):
