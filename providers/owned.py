@@ -13,12 +13,14 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from planner.errors import UserError
 from planner.gpus import gpu, gpus
@@ -32,6 +34,7 @@ from providers.catalog import GIB
 PROVIDER = "own"
 REGION = "own"
 EXAMPLE = '--own "2x rtx-4090, purchase_usd=5200, electricity_usd_per_kwh=0.30, hours_used_per_month=300"'
+CONNECT_S = 5.0
 _COUNT = re.compile(r"^(\d{1,4})\s*[x×*]\s*(.+)$", re.IGNORECASE)
 _WORD_FIELDS = ("name", "intra_node", "inter_node")
 _LABEL = "accelerator_type:"
@@ -150,6 +153,7 @@ def _ray_gpu(types: Sequence[str], allowed: Collection[str], where: str) -> str:
 
 def ray_nodes(address: str) -> list[dict[str, object]]:
     """Ask a running cluster for its nodes. Usage statistics of Ray are off. Raises ``UserError``."""
+    _check_answers(address)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before Ray is imported
     ray = import_module("ray")
     try:
@@ -161,6 +165,16 @@ def ray_nodes(address: str) -> list[dict[str, object]]:
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
         said = (str(error).splitlines() or [type(error).__name__])[0][:160]
         raise UserError(f"--own-ray {address}: no cluster answers ({said})", "ray status") from None
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address that nobody listens at: Ray itself would try for minutes."""
+    place = urlsplit(address if "://" in address else f"//{address}")
+    try:
+        if place.hostname and place.port:
+            socket.create_connection((place.hostname, place.port), timeout=CONNECT_S).close()
+    except (OSError, ValueError) as error:  # ValueError: no such port
+        raise UserError(f"--own-ray {address:.80}: no cluster answers ({error})", "ray status") from None
 
 
 # ---------------------------------------------------------------------------------- as offers

@@ -206,6 +206,28 @@ def test_a_cluster_that_does_not_answer_is_one_error(ray: SimpleNamespace):
     assert "long story" not in str(caught.value)
 
 
+def test_an_address_that_nobody_listens_at_is_not_waited_for(
+    ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+):
+    """Ray itself was seen to try for minutes."""
+
+    def refuse(place: tuple[str, int], timeout: float) -> None:
+        assert place == ("10.0.0.9", 6379)
+        assert timeout <= 10
+        raise ConnectionRefusedError("Connection refused")
+
+    monkeypatch.setattr(owned.socket, "create_connection", refuse)
+    for address in ("10.0.0.9:6379", "ray://10.0.0.9:6379"):
+        with pytest.raises(UserError, match="no cluster answers"):
+            owned.ray_nodes(address)
+    assert ray.calls == {}
+
+
+def test_an_address_that_is_none_is_one_error():
+    with pytest.raises(UserError, match="no cluster answers"):
+        owned.ray_nodes("10.0.0.9:70000")
+
+
 # ---------------------------------------------------------------------------------- offers
 
 
