@@ -85,6 +85,8 @@ def listed(offers: Sequence[Offer], options: Options) -> Listing:
     default = "any" if options["json"] or options["missing"] else "on-demand"
     market = _one_of(options["market"], MARKETS, "--market") or default
     if options["spot"]:
+        if options["market"] is not None and market != "spot":
+            raise UserError(f"--spot and --market {market} contradict each other", "--spot")
         market = "spot"
     fits = [o for o in offers if _is_of(o, market)]
     unknown = [o for o in fits if o.usd_per_hour is None]
@@ -129,9 +131,11 @@ def _one_of(value: object, known: Sequence[str], option: str) -> str | None:
 
 def _most(options: Options) -> int | None:
     """How many rows to show; ``None``: all."""
-    if options["all"]:
-        return None
     said = options["max"]
+    if options["all"]:
+        if said is not None:
+            raise UserError("--all and --max contradict each other", "--all")
+        return None
     if said is None:
         return None if options["json"] else DEFAULT_MAX
     if not str(said).isascii() or not str(said).isdecimal() or not 1 <= int(str(said)) <= 100_000:

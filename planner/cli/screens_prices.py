@@ -51,6 +51,7 @@ def prices(listing: Listing, rows: Sequence[ProviderRow], now: datetime, term: T
             *(line for sentence in foot for line in text.paragraph(sentence, term)),
             "",
             *_providers(rows, term),
+            *_remarks(rows, term),
         ]
     )
 
@@ -185,7 +186,12 @@ def progress(row: ProviderRow) -> str:
 
 def closing(rows: Sequence[ProviderRow], term: Terminal) -> str:
     """Draw the table at the end of a refresh, with notes and GPU strings that are not in our table."""
-    lines = _providers(rows, term)
+    return "\n".join([*_providers(rows, term), *_remarks(rows, term)])
+
+
+def _remarks(rows: Sequence[ProviderRow], term: Terminal) -> list[str]:
+    """Notes of providers, and GPU strings that are not in our table: counted, not offered."""
+    lines: list[str] = []
     for row in rows:
         for note in row.notes:
             lines += text.paragraph(f"{row.provider}: {note}", term)
@@ -194,7 +200,7 @@ def closing(rows: Sequence[ProviderRow], term: Terminal) -> str:
             rest = len(row.unknown_gpus) - len(names)
             more = f" and {rest} more" if rest else ""
             lines += text.paragraph(f"{row.provider}: not in our GPU table: {', '.join(names)}{more}", term)
-    return "\n".join(lines)
+    return lines
 
 
 # ---------------------------------------------------------------------------------- over time

@@ -164,6 +164,8 @@ def test_every_order_sorts(plan: Run, sort: str):
         ["--market", "futures"],
         ["--sort", "luck"],
         ["--max", "0"],
+        ["--all", "--max", "3"],
+        ["--spot", "--market", "on-demand"],
         ["--max", "many"],
         ["--gpu", "RTX 9090"],
         ["--provider", "nobody"],
@@ -203,6 +205,8 @@ def test_a_refresh_asks_keeps_and_closes_with_a_table(
     assert "key-of-a-test" not in said.out + said.err
     assert main.run(["prices", "--provider", "lambda", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["offers"]) == 5
+    assert main.run(["prices", "--provider", "lambda"]) == 0
+    assert "lambda: not in our GPU table: Zeus 9 (1)" in capsys.readouterr().out
 
 
 @responses.activate
