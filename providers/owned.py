@@ -168,13 +168,18 @@ def ray_nodes(address: str) -> list[dict[str, object]]:
 
 
 def _check_answers(address: str) -> None:
-    """Refuse an address that nobody listens at: Ray itself would try for minutes."""
-    place = urlsplit(address if "://" in address else f"//{address}")
+    """Refuse what names no cluster (Ray would start one), or where nobody listens (it tries for minutes)."""
+    if address == "auto":
+        return
     try:
-        if place.hostname and place.port:
-            socket.create_connection((place.hostname, place.port), timeout=CONNECT_S).close()
+        place = urlsplit(address if "://" in address else f"//{address}")
+        host, port = place.hostname, place.port
+        if host and port:
+            socket.create_connection((host, port), timeout=CONNECT_S).close()
     except (OSError, ValueError) as error:  # ValueError: no such port
         raise UserError(f"--own-ray {address:.80}: no cluster answers ({error})", "ray status") from None
+    if not host or not port:
+        raise UserError(f"--own-ray: {address!r:.80} is no HOST:PORT", "--own-ray auto   (this machine's)")
 
 
 # ---------------------------------------------------------------------------------- as offers

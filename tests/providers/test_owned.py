@@ -223,9 +223,11 @@ def test_an_address_that_nobody_listens_at_is_not_waited_for(
     assert ray.calls == {}
 
 
-def test_an_address_that_is_none_is_one_error():
-    with pytest.raises(UserError, match="no cluster answers"):
-        owned.ray_nodes("10.0.0.9:70000")
+@pytest.mark.parametrize("address", ["", "local", "10.0.0.9", "10.0.0.9:70000", "ray://", "[::1"])
+def test_what_names_no_cluster_never_starts_one(ray: SimpleNamespace, address: str):
+    with pytest.raises(UserError, match=r"is no HOST:PORT|no cluster answers"):
+        owned.ray_nodes(address)
+    assert ray.calls == {}
 
 
 # ---------------------------------------------------------------------------------- offers
