@@ -273,7 +273,8 @@ class Collector:
         notes = [*self.notes]
         if self.missing:
             first = ", ".join(f"{region} ({why})" for region, why in sorted(self.missing.items())[:3])
-            notes.append(f"{len(self.missing)} regions did not answer everything: {first}")
+            regions = "region" if len(self.missing) == 1 else "regions"
+            notes.append(f"{len(self.missing)} {regions} did not answer everything: {first}")
         if self.num_unread:
             notes.append(f"{self.num_unread} rows not read, first: {self.first_unread}")
         return Parsed(

@@ -49,7 +49,7 @@ def prices(listing: Listing, rows: Sequence[ProviderRow], now: datetime, term: T
         [
             *(drawn if shown else ["No offer fits."]),
             *(line for sentence in foot for line in text.paragraph(sentence, term)),
-            "",
+            *([""] if rows else []),
             *_providers(rows, term),
             *_remarks(rows, term),
         ]
