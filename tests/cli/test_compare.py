@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from planner.cli import main, screens_compare
 from planner.cli.comparison import CompareDocument, Comparison, comparison
@@ -14,6 +15,7 @@ from planner.cli.text import Terminal
 from planner.ownership import OwnedMachine
 from planner.types import Links, Offer
 from providers import owned
+from tests.cli.test_screens import Screen
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 MACHINE = "2x rtx-4090, purchase_usd=5200, electricity_usd_per_kwh=0.30, hours_used_per_month=300"
@@ -180,6 +182,18 @@ def test_no_offer_of_the_gpu_leaves_nothing_to_compare_with():
     screen = drawn(against())
     assert "Cloud: no offer of RTX 4090 has a price" in screen
     assert "nothing to compare with" in screen
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_screen_of_a_comparison(width: int, snapshot: SnapshotAssertion):
+    offers = (
+        rental("0.8"),
+        rental("0.55", market="spot", price_seen=NOW - timedelta(days=40)),
+        rental("0.3", 1, provider="small", market="community", price_seen=None),
+        rental("3.6", 8, provider="big", price_seen=NOW - timedelta(hours=2)),
+    )
+    screen = drawn(against(*offers, words=MACHINE), width)
+    assert f"{screen}\n" == snapshot.use_extension(Screen)
 
 
 @pytest.mark.parametrize("width", [80, 100])
