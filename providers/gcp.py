@@ -26,7 +26,7 @@ from providers.base import AnswerError, Parsed, Unavailable
 from providers.catalog import GIB
 from providers.reading import Collector, Json, Node, Price, UnreadError
 
-KEY = "GOOGLE_API_KEY"
+KEY = "GCP_API_KEY"
 SOURCE = "Google Cloud Billing Catalog API"
 LOCAL_SSD = "ssd backed local storage"
 HOURS_A_MONTH = Decimal(730)  # that Google bills a month's price by

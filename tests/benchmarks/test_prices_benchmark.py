@@ -21,7 +21,7 @@ from providers.snapshot import Snapshot
 
 PAYLOADS = Path(__file__).parents[1] / "payloads"
 DELAY_S = 0.5
-ENVIRONMENT = {"LAMBDA_API_KEY": "test", "VAST_API_KEY": "test", "GOOGLE_API_KEY": "test"}
+ENVIRONMENT = {"LAMBDA_API_KEY": "test", "VAST_API_KEY": "test", "GCP_API_KEY": "test"}
 SCRIPT = """
 import time
 import planner.links, planner.types

@@ -29,7 +29,7 @@ Run = Callable[..., str]
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LAMBDA_API_KEY", "RUNPOD_API_KEY", "VAST_API_KEY", "GOOGLE_API_KEY"):
+    for name in ("LAMBDA_API_KEY", "RUNPOD_API_KEY", "VAST_API_KEY", "GCP_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(http, "BACKOFF_S", 0)
 

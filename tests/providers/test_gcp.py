@@ -11,7 +11,7 @@ from tests.providers.contract import SECRET, SEEN, HttpAdapterContract
 
 class TestGcp(HttpAdapterContract):
     module = "gcp"
-    environment: ClassVar[dict[str, str]] = {"GOOGLE_API_KEY": SECRET}
+    environment: ClassVar[dict[str, str]] = {"GCP_API_KEY": SECRET}
 
     def test_a_node_costs_its_cores_memory_and_gpus(self):
         cores, ram, gpu = Decimal("0.031611"), Decimal("0.004237"), Decimal("2.933908")
