@@ -209,6 +209,7 @@ def _read_product(found: Collector, facts: _Facts, region: str, row: Json) -> It
     name = reading.text(about, "instanceType")
     node = facts.node(found, name)
     plain = all(reading.text(about, k) == v for k, v in aws_calls.FILTERS.items())
+    plain = plain and about.get("marketoption", "OnDemand") == "OnDemand"  # not that of a capacity block
     if node is None or not plain:
         return
     terms = reading.member(row, "terms", "OnDemand")
@@ -233,6 +234,7 @@ def _read_file_row(found: Collector, facts: _Facts, region: str, row: Json) -> I
     node = facts.node(found, name)
     columns = ("Operating System", "Tenancy", "Pre Installed S/W", "CapacityStatus", "License Model")
     plain = all(row.get(c) == v for c, v in zip(columns, aws_calls.FILTERS.values(), strict=True))
+    plain = plain and row.get("MarketOption", "OnDemand") == "OnDemand"
     if not plain or row.get("TermType") != "OnDemand":
         return
     if node is None:

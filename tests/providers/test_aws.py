@@ -213,7 +213,7 @@ def test_a_type_that_its_family_leaves_out_is_asked_for_by_name(stubbed: tuple[S
 def test_pages_of_products_are_followed(stubbed: tuple[Stubber, Stubber]):
     machines, products = stubbed
     stub_all_but_products(machines, "p5.4xlarge", "p5.48xlarge")
-    first, second = answer("recorded-3")["PriceList"][:1], answer("recorded-3")["PriceList"][3:4]
+    first, second = answer("recorded-3")["PriceList"][:1], answer("recorded-3")["PriceList"][4:5]
     products.add_response("get_products", {"PriceList": first, "NextToken": "more"})
     products.add_response(
         "get_products",
