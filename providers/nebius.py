@@ -1,16 +1,18 @@
 """Live prices of Nebius: platforms and the price calculator of its gRPC API, through its SDK (an extra).
 
-Read are ``compute.v1.PlatformService.List`` in a project of every region, and for every preset with GPUs
-``billing.v1alpha1.CalculatorService.Estimate``, as on demand and, where allowed, as preemptible (names and
-fields: github.com/nebius/api; no documentation shows an answer). ``fetch`` writes them down as JSON, one page
-a region, fields named as there: ``{region, platforms[{name, gpu_memory_gigabytes, presets[{name, vcpu_count,
-memory_gibibytes, gpu_count, allow_gpu_clustering}]}], estimates[{platform, preset, preemptible,
-hourly_cost}]}``. The cost is of the whole machine without disks, as text.
+Read are the platforms of a project in every region (``iam.v2``, ``compute.v1.PlatformService.List``) and, for
+every preset with GPUs, what ``billing.v1alpha1.CalculatorService.Estimate`` says, on demand and, where it is
+allowed, preemptible (names and fields: github.com/nebius/api; no documentation shows an answer). ``fetch``
+writes them down as JSON, one page a region, fields named as there: ``{region, platforms[{name,
+gpu_memory_gigabytes, presets[{name, vcpu_count, memory_gibibytes, gpu_count, allow_gpu_clustering}]}],
+estimates[{platform, preset, preemptible, hourly_cost}]}``. The cost is of the whole machine without disks, as
+text.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,18 +50,21 @@ class Nebius:
 
     def fetch(self, environment: Mapping[str, str]) -> Sequence[bytes]:
         """One page for every region in which the tenant has a project."""
+        logging.getLogger("nebius").setLevel(logging.CRITICAL)  # it writes every retry, with a traceback
         sdk_error = import_module("nebius.base.error").SDKError
         token, file = environment.get(TOKEN), environment.get(CREDENTIALS_FILE)
         try:
             make = import_module("nebius.sdk").SDK
-            sdk = make(credentials=token) if token else make(credentials_file_name=file)
+            who = {"credentials": token} if token else {"credentials_file_name": file}
+            sdk = make(user_agent_prefix="plan", **who)
             try:
                 return [_region(sdk, region, project) for region, project in sorted(_projects(sdk).items())]
             finally:
                 sdk.sync_close(timeout=LIMIT_S)
         except (sdk_error, OSError, ValueError, TimeoutError) as error:
+            said = (str(error).splitlines() or [""])[0][:160]
             secrets = [token] if token else []
-            raise AnswerError(http.clean(f"Nebius SDK: {type(error).__name__}", secrets)) from None
+            raise AnswerError(http.clean(f"Nebius SDK: {type(error).__name__} {said}", secrets)) from None
 
     def parse(self, raw: Sequence[bytes], seen: datetime) -> Parsed:
         """Offers of every preset with GPUs, on demand and preemptible, in every region."""
@@ -81,13 +86,13 @@ ADAPTER = Nebius()
 
 def _projects(sdk: Any) -> dict[str, str]:  # noqa: ANN401 - the SDK is not there to type-check
     """Id of a project of the tenant by region."""
-    iam = import_module("nebius.api.nebius.iam.v1")
+    iam = import_module("nebius.api.nebius.iam.v2")
     tenants = iam.TenantServiceClient(sdk).list(iam.ListTenantsRequest(), per_retry_timeout=LIMIT_S).wait()
     found: dict[str, str] = {}
     for tenant in tenants.items:
         request = iam.ListProjectsRequest(parent_id=tenant.metadata.id, page_size=PAGE_SIZE)
         for project in iam.ProjectServiceClient(sdk).list(request, per_retry_timeout=LIMIT_S).wait().items:
-            found[project.status.region] = project.metadata.id
+            found[project.spec.region] = project.metadata.id
     return found
 
 

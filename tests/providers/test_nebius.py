@@ -113,7 +113,7 @@ def sdk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Modules of the SDK with one region, one platform and one preset; notes when it is closed."""
     closed: list[str] = []
     project = SimpleNamespace(
-        metadata=SimpleNamespace(id="project-1"), status=SimpleNamespace(region="eu-north1")
+        metadata=SimpleNamespace(id="project-1"), spec=SimpleNamespace(region="eu-north1")
     )
     preset = SimpleNamespace(
         name="8gpu-128vcpu-1600gb",
@@ -136,9 +136,11 @@ def sdk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names = {
         "nebius.base.error": {"SDKError": type("SDKError", (Exception,), {})},
         "nebius.sdk": {
-            "SDK": lambda credentials: SimpleNamespace(sync_close=lambda timeout: closed.append("closed"))
+            "SDK": lambda credentials, user_agent_prefix: SimpleNamespace(
+                sync_close=lambda timeout: closed.append("closed")
+            )
         },
-        "nebius.api.nebius.iam.v1": {
+        "nebius.api.nebius.iam.v2": {
             "TenantServiceClient": service(list=listing([project])),
             "ProjectServiceClient": service(list=listing([project])),
             "ListTenantsRequest": request,
