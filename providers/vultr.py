@@ -5,7 +5,8 @@ monthly_cost, type, locations[], gpu_vram_gb, gpu_type}]``, ``plans_metal[{id, c
 hourly_cost, locations[]}]``, ``meta.links.next``. ``hourly_cost_preemptible``, ``deploy_ondemand``,
 ``deploy_preemptible`` and the type ``vdm`` are in answers that clients have recorded (github.com/dstackai/
 gpuhunt), not in the documentation. Prices are of the whole machine, by the hour: a month's price is 672 hours
-of a metal plan and 730 of others, so it is never divided. Shares of a GPU (``4vram``) are not offers.
+of a metal plan and 730 of others, so it is never divided. Shares of a GPU (``4vram``) are not offers. Metal
+plans name their GPUs in the id only, which the documentation advises not to parse: what is odd is not read.
 """
 
 from __future__ import annotations
@@ -139,7 +140,10 @@ def _gpus(found: Collector, name: str, plan: Json) -> tuple[str | None, int]:
     """GPU id and number of GPUs of a plan; a share of a GPU counts 0."""
     metal = _METAL.match(name)
     if metal is not None:
-        return found.gpu(metal[2]), int(metal[1] or 1)
+        stated, in_name = reading.number(plan.get("gpu_count")), int(metal[1] or 1)
+        if stated is not None and stated != in_name:
+            raise UnreadError(f"{stated} GPUs, but {in_name} in the id")
+        return found.gpu(metal[2]), in_name
     cloud = _CLOUD.match(name)
     model = str(plan.get("gpu_type") or (cloud[1] if cloud else name))
     total = reading.number(plan.get("gpu_vram_gb") or (cloud[2] if cloud else None))

@@ -45,6 +45,13 @@ class TestVultr(HttpAdapterContract):
         assert found.num_unread == 1
         assert "is no number of MI325X" in found.notes[0]
 
+    def test_a_count_that_contradicts_the_id_is_not_read(self):
+        page = json.loads(self.recorded()[1])
+        page["plans_metal"][3]["gpu_count"] = 4
+        assert self.adapter.parse([json.dumps(page).encode()], SEEN).num_unread == 1
+        page["plans_metal"][3]["gpu_count"] = 8
+        assert self.adapter.parse([json.dumps(page).encode()], SEEN).num_unread == 0
+
     def test_empty_locations_are_left_out(self):
         assert "" not in {o.region for o in self.parsed().offers}
 
