@@ -37,7 +37,7 @@ _FACTS = (
 )  # fmt: skip
 NEAR = 5.0  # distance up to which a measured run is called near: it weighs 1 / 150 or more
 OWN_WEIGHT = 3.0  # of a user's own run in the width of a band, where a published one weighs 1
-OWN_PRIOR = 1.0  # weight of "the formulas are right" beside the user's own runs
+OWN_PRIOR = 0.3  # weight of "the formulas are right" beside the user's own runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,24 @@ from collections.abc import Iterator
 import typer
 
 from planner import api, runs, units
-from planner.cli import json_output, screens_estimate, screens_explain, screens_runs, store, text
+from planner.cli import (
+    calibration_store,
+    json_output,
+    screens_estimate,
+    screens_explain,
+    screens_runs,
+    store,
+    text,
+)
 from planner.cli.models import read_text
 from planner.cli.request import Options, request, run_request
 from planner.errors import UserError
+from planner.nearness import Residuals
 from planner.runs import RunRequest
 from planner.types import Band, Candidate, Estimate, WholeRun
 
 FAILED = 1
-_OF_THE_ANSWER = ("plan_id", "runs", "json", "quiet", "headroom", "explain")
+_OF_THE_ANSWER = ("plan_id", "runs", "json", "quiet", "headroom", "explain", "no_calibration")
 
 
 def run(options: Options) -> int:
@@ -32,7 +41,8 @@ def run(options: Options) -> int:
         _show(_of_plan(candidate), options, headroom, candidate)
         return 0
     asked = run_request(options, request(options))
-    _show(api.estimate([asked], headroom)[0], options, headroom, None)
+    known = calibration_store.known(options)
+    _show(api.estimate([asked], headroom, known)[0], options, headroom, None)
     return 0
 
 
@@ -68,7 +78,7 @@ def _show(answer: Estimate, options: Options, headroom: float, candidate: Candid
     elif options["explain"]:
         typer.echo(screens_explain.explain(answer, text.terminal()))
     else:
-        changes = api.what_if(answer.run)
+        changes = api.what_if(answer.run, calibration_store.known(options))
         sure = screens_explain.confidence(answer)
         typer.echo(screens_estimate.estimate(answer, headroom, text.terminal(), candidate, changes, sure))
 
@@ -82,7 +92,7 @@ def _file(path: str, options: Options, headroom: float) -> int:
     lines = [(i, line) for i, line in enumerate(content.splitlines(), 1) if line.strip()]
     if not lines:
         raise UserError(f"--runs {path}: no run descriptions", "one JSON object a line")
-    answers = list(_answers(lines, headroom))
+    answers = list(_answers(lines, headroom, calibration_store.known(options)))
     if options["json"]:
         for document in answers:
             typer.echo(document.model_dump_json())
@@ -97,11 +107,13 @@ def _file(path: str, options: Options, headroom: float) -> int:
     return FAILED if failed else 0
 
 
-def _answers(lines: list[tuple[int, str]], headroom: float) -> Iterator[json_output.EstimateDocument]:
+def _answers(
+    lines: list[tuple[int, str]], headroom: float, known: Residuals | None
+) -> Iterator[json_output.EstimateDocument]:
     """Parse all lines, estimate those that could be read in one batch, and put both in order."""
     parsed = [_parsed(line) for _, line in lines]
     asked = [p for p in parsed if not isinstance(p, UserError)]
-    estimates = iter(api.estimate_each(asked, headroom))
+    estimates = iter(api.estimate_each(asked, headroom, known))
     for (number, line), request_or_error in zip(lines, parsed, strict=True):
         found = request_or_error if isinstance(request_or_error, UserError) else next(estimates)
         label = runs.line_id(line)

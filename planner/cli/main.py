@@ -141,6 +141,7 @@ def suggest(
     interleave: o.Interleave = None,
     sequence_parallel: o.SequenceParallel = None,
     offload: o.Offload = None,
+    no_calibration: o.NoCalibration = False,
     sort: o.Sort = None,
     top: o.Top = None,
     json: o.Json = False,
@@ -195,6 +196,7 @@ def estimate(
     interleave: o.Interleave = None,
     sequence_parallel: o.SequenceParallel = None,
     offload: o.Offload = None,
+    no_calibration: o.NoCalibration = False,
     explain: o.Explain = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
@@ -215,6 +217,14 @@ def gpus(
 def accuracy(context: typer.Context, by: o.By = None, json: o.Json = False) -> None:
     """Show how far predictions were from measured runs."""
     _command("accuracy", context)
+
+
+@app.command()
+def calibrate(
+    context: typer.Context, file: o.Measured = None, reset: o.Reset = False, json: o.Json = False
+) -> None:
+    """Correct predictions by runs that you measured."""
+    _command("calibrate", context)
 
 
 @app.command()

@@ -239,12 +239,24 @@ Link = Annotated[
 Explain = Annotated[
     bool, typer.Option("--explain", help="Each term of memory and time: formula, inputs, source and basis.")
 ]
+NoCalibration = Annotated[
+    bool, typer.Option("--no-calibration", help="Leave your own measured runs (plan calibrate) out.")
+]
+Measured = Annotated[
+    Text,
+    typer.Argument(
+        metavar="[FILE]",
+        help="Run descriptions with what you measured, one JSON object a line; - reads stdin.",
+        show_default=False,
+    ),
+]
+Reset = Annotated[bool, typer.Option("--reset", help="Forget the runs of an earlier plan calibrate.")]
 By = Annotated[
     Text,
     typer.Option(
         "--by",
         metavar="GROUP",
-        help="source, gpu, method, layout, precision, size or scale; a summary if not given.",
+        help="source, gpu, method, layout, precision, size, scale, framework or figure; else a summary.",
     ),
 ]
 Command = Annotated[str, typer.Argument(metavar="COMMAND", help="A command that has --json.")]

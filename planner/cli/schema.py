@@ -17,6 +17,7 @@ DOCUMENTS = {
     "gpus": ("json_output", "GpusDocument"),
     "ls": ("json_output", "PlansDocument"),
     "accuracy": ("accuracy", "AccuracyDocument"),
+    "calibrate": ("calibrate", "CalibrationDocument"),
     "prices": ("prices_json", "PricesDocument"),
     "compare": ("comparison", "CompareDocument"),
 }

@@ -39,10 +39,10 @@ def save_shown(candidates: Iterable[Candidate], command: str, now: datetime) -> 
         for plan in plans:
             old = _read(_path(plan.id))
             if old is None or _content(old) != _content(plan):
-                _write(_path(plan.id), plan.model_dump_json())
-        _write(data_dir() / _LAST, json.dumps({str(p.candidate.rank): p.id for p in plans}))
+                write(_path(plan.id), plan.model_dump_json())
+        write(data_dir() / _LAST, json.dumps({str(p.candidate.rank): p.id for p in plans}))
     except OSError as error:
-        _warn(f"plans not saved: {error}")
+        warn(f"plans not saved: {error}")
     return plans
 
 
@@ -136,11 +136,11 @@ def _read(path: Path) -> Plan | None:
     except (ValidationError, UnicodeDecodeError):
         aside = path.with_suffix(".corrupt")
         os.replace(path, aside)
-        _warn(f"{path.name} cannot be read; set aside as {aside.name}")
+        warn(f"{path.name} cannot be read; set aside as {aside.name}")
         return None
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -148,5 +148,6 @@ def _write(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Say on stderr what was not as it should be."""
     sys.stderr.write(f"warning: {text}\n")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from planner import api
-from planner.cli import screens_suggest, store, text
+from planner.cli import calibration_store, screens_suggest, store, text
 from planner.cli.request import Options, Request, goal, request, top, words
 from planner.errors import UserError, did_you_mean
+from planner.nearness import Residuals
 from planner.types import Goal, Offer, Plan, SkippedProvider, Suggestion
 from providers import registry
 
@@ -33,7 +34,7 @@ def run(options: Options) -> int:
     now = datetime.now(UTC)
     mine = _brought(options, now)
     offers, skipped = offers_for(bounds, words(options["excluded"], "--not"), mine, now)
-    answer = _answer(asked, bounds, offers, skipped, shown)
+    answer = _answer(asked, bounds, offers, skipped, shown, calibration_store.known(options))
     if mine is not None and mine.assumptions:
         answer = answer.model_copy(update={"assumptions": (*answer.assumptions, *mine.assumptions)})
     plans = store.save_shown(answer.candidates, command_line(), now)
@@ -109,10 +110,11 @@ def _answer(
     offers: Sequence[Offer],
     skipped: Sequence[SkippedProvider],
     shown: int,
+    known: Residuals | None,
 ) -> Suggestion:
     """Search; the defaults that were taken here stand first among the assumptions."""
     found = api.suggest(
-        asked.model, asked.training, bounds, offers, pins=asked.pins, top=shown, skipped=skipped
+        asked.model, asked.training, bounds, offers, pins=asked.pins, top=shown, skipped=skipped, known=known
     )
     return found.model_copy(update={"assumptions": (*asked.defaults, *found.assumptions)})
 
