@@ -33,14 +33,15 @@ from clusters.probe.refusals import refusal
 from clusters.probe.spec import RefusedError, read_plan
 
 HERE = Path(__file__).parent
+STORAGE = Path("~/plan_runs")
 NUM_BYTES = 256
 COLLECTIVE_TIMEOUT_S = 300
 REFUSED = 2
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
     """Parse, check the plan, train, print where it got to."""
-    args = _arguments()
+    args = parse(words)
     plan = json.loads(args.plan.read_text(encoding="utf-8"))
     text = args.text.read_bytes()
     scaling = scaling_config(plan)
@@ -49,21 +50,48 @@ def main() -> int:
     except RefusedError as error:
         print(f"cannot run {args.plan}: {error}", file=sys.stderr)
         return REFUSED
-    _start_ray(args.address, scaling.num_workers)
+    start_ray(args.address, scaling.num_workers)
     try:
-        result = _trainer(args, plan, text, scaling).fit()
+        print(json.dumps(train(args, plan, text)))
     finally:
         ray.shutdown()
-    print(json.dumps(result.return_value))
     return 0
 
 
 def scaling_config(plan: dict[str, Any]) -> ScalingConfig:
-    """Workers of the plan: as its ``scaling`` says, else one GPU for each rank of the layout."""
-    told = plan.get("scaling")
+    """Workers of the plan: as its ``scaling_config`` says, else one GPU for each rank of the layout."""
+    told = plan.get("scaling_config")
     if told:
         return ScalingConfig(**told)
     return ScalingConfig(num_workers=read_plan(plan).world_size, use_gpu=True)
+
+
+def train(args: argparse.Namespace, plan: dict[str, Any], text: bytes) -> dict[str, Any]:
+    """Train on the cluster that Ray is connected to; returns what rank 0 has to say."""
+    scaling = scaling_config(plan)
+    config = {
+        "plan": plan,
+        "text": text,
+        "steps": args.steps,
+        "checkpoint_every": args.checkpoint_every,
+        "seed": args.seed,
+        "learning_rate": args.learning_rate,
+    }
+    trainer = TorchTrainer(
+        train_loop,
+        train_loop_config=config,
+        scaling_config=scaling,
+        torch_config=TorchConfig(
+            backend="nccl" if scaling.use_gpu else "gloo", timeout_s=COLLECTIVE_TIMEOUT_S
+        ),
+        run_config=RunConfig(
+            name=args.name,
+            storage_path=args.storage or plan.get("storage_path") or str(STORAGE.expanduser()),
+            failure_config=FailureConfig(max_failures=args.max_failures, controller_failure_limit=0),
+        ),
+    )
+    told: dict[str, Any] = trainer.fit().return_value
+    return told
 
 
 def train_loop(config: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +110,7 @@ def train_loop(config: dict[str, Any]) -> dict[str, Any]:
         if done % config["checkpoint_every"] == 0 or done == config["steps"]:
             _save(trainer, done, metrics)
         if ray.train.get_context().get_world_rank() == 0:
-            print(f"step {done}  loss {losses[-1]:.4f}", flush=True)
+            sys.stdout.write(f"step {done}  loss {losses[-1]:.4f}\n")  # print() is doubled by Ray Train
     seconds = (time.monotonic() - started) / max(len(losses), 1)
     return {"first_step": first, "steps_done": config["steps"], "losses": losses, "step_s": seconds}
 
@@ -127,7 +155,7 @@ def _check(plan: dict[str, Any], text: bytes, device_type: str) -> None:
         raise RefusedError(why)
 
 
-def _start_ray(address: str | None, num_workers: int) -> None:
+def start_ray(address: str | None, num_workers: int) -> None:
     """Join the cluster at ``address`` and bring our package to its workers, or start Ray here."""
     if address:
         package = str(Path(clusters.__file__).parent)
@@ -136,46 +164,21 @@ def _start_ray(address: str | None, num_workers: int) -> None:
         ray.init(address="local", num_cpus=max(num_workers, os.cpu_count() or 1))
 
 
-def _trainer(
-    args: argparse.Namespace, plan: dict[str, Any], text: bytes, scaling: ScalingConfig
-) -> TorchTrainer:
-    config = {
-        "plan": plan,
-        "text": text,
-        "steps": args.steps,
-        "checkpoint_every": args.checkpoint_every,
-        "seed": args.seed,
-        "learning_rate": args.learning_rate,
-    }
-    return TorchTrainer(
-        train_loop,
-        train_loop_config=config,
-        scaling_config=scaling,
-        torch_config=TorchConfig(
-            backend="nccl" if scaling.use_gpu else "gloo", timeout_s=COLLECTIVE_TIMEOUT_S
-        ),
-        run_config=RunConfig(
-            name=args.name,
-            storage_path=str(args.storage.expanduser().resolve()),
-            failure_config=FailureConfig(max_failures=args.max_failures, controller_failure_limit=0),
-        ),
-    )
-
-
-def _arguments() -> argparse.Namespace:
+def parse(words: list[str]) -> argparse.Namespace:
+    """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--plan", type=Path, default=HERE / "plan.json", help="the plan to train by")
     parser.add_argument("--text", type=Path, default=HERE / "sonnets.txt", help="text to train on, as bytes")
     parser.add_argument("--steps", type=int, default=20, help="optimizer steps in all, resumed ones included")
     parser.add_argument("--checkpoint-every", type=int, default=10, help="steps between checkpoints")
-    parser.add_argument("--storage", type=Path, default=Path("~/plan_runs"), help="shared by all nodes")
+    parser.add_argument("--storage", help=f"shared by all nodes; default: the plan's, else {STORAGE}")
     parser.add_argument("--name", default="train_gpt", help="the run: the same name resumes")
     parser.add_argument("--address", default=os.environ.get("RAY_ADDRESS"), help="Ray cluster; none: here")
     parser.add_argument("--max-failures", type=int, default=0, help="restarts from the last checkpoint")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
