@@ -78,6 +78,8 @@ def test_a_larger_machine_is_rented_whole_and_small_ones_are_taken_together():
     whole, several = against(rental("4", 8)).rents[0], against(rental("0.4", 1)).rents[0]
     assert (whole.num_nodes, whole.usd_per_hour) == (1, "4")
     assert (several.num_nodes, several.usd_per_hour) == (2, "0.8")
+    three = against(rental("1", 2), words=WHOLE.replace("2x", "3x")).rents[0]
+    assert (three.num_nodes, three.usd_per_hour) == (2, "2")
 
 
 def test_the_reference_is_one_machine_that_is_not_taken_away():

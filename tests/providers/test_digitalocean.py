@@ -32,6 +32,19 @@ class TestDigitalOcean(HttpAdapterContract):
         assert offer.host_memory_bytes == 240 * GIB
         assert offer.local_disk_bytes == 5840 * GIB
 
+    def test_a_size_that_no_region_has_is_not_available_whatever_it_says(self):
+        page = json.loads(self.recorded()[0])
+        page["sizes"][5]["available"] = True
+        (offer,) = self.adapter.parse([json.dumps({"sizes": [page["sizes"][5]]}).encode()], SEEN).offers
+        assert offer.available is False
+
+    def test_a_gpu_with_another_memory_is_not_taken_for_ours(self):
+        page = json.loads(self.recorded()[0])
+        page["sizes"][2]["gpu_info"]["vram"]["amount"] = 96
+        found = self.adapter.parse([json.dumps(page).encode()], SEEN)
+        assert "gpu-h200x1-141gb" not in {o.instance_type for o in found.offers}
+        assert "nvidia_h200 (96 GB)" in {u.name for u in found.unknown_gpus}
+
     def test_droplets_without_gpus_are_left_out(self):
         assert not [o for o in self.parsed().offers if o.instance_type.startswith("s-")]
 
