@@ -58,6 +58,10 @@ def _with_habits(request: RunRequest) -> RunRequest:
     if pins.sequence_parallel is None and not habits.sequence_parallel and pins.tp not in (None, 1):
         found["sequence_parallel"] = False
         said.append("no sequence parallelism, as the framework does by default")
+    ep, tp, ranks = pins.ep or 1, pins.tp or 1, (pins.dp or 1) * (pins.cp or 1)
+    if pins.etp is None and habits.expert_tensor_parallel and ep > 1 and tp > 1 and ranks % ep == 0:
+        found["etp"] = tp
+        said.append(f"experts split over {tp} tensor-parallel ranks too, as the framework does by default")
     count = math.gcd(pins.pp or 1, pins.micro_batch or 1)
     if habits.pipeline_splits_batch and pins.grad_accum == 1 and count > 1:
         found |= {"micro_batch": (pins.micro_batch or 1) // count, "grad_accum": count}
