@@ -12,7 +12,7 @@ from clusters.config.yaml_text import to_yaml
 
 # Both run as root. Without systemd (a container, a chroot) a detached sleep does the same.
 _DEADLINE = """\
-left=$(( {deadline} - $(date +%s) )); [ "$left" -gt 60 ] || left=60
+left=$(( {deadline} - $(date +%s) )); [ "$left" -gt {least} ] || left={least}
 {start} plan-deadline "sleep $left; {end}"
 """
 _IDLE = """\
@@ -57,16 +57,19 @@ def _label(value: str) -> str:
     return kept[:63].strip("-_") or "unknown"
 
 
-def guard_script(choices: Choices, end: str = SHUT_DOWN, tick_s: int = 60) -> str:
+def guard_script(choices: Choices, end: str = SHUT_DOWN, tick_s: int = 60, least_s: int = 60) -> str:
     """Shell script that starts both guards in the background and returns at once.
 
     Args:
         choices: deadline and idle minutes.
         end: the command that ends the machine.
         tick_s: seconds between two looks for work; tests make it short.
+        least_s: seconds that a machine has at least, were its deadline over when it boots.
 
     """
-    deadline = _DEADLINE.format(deadline=round(choices.deadline.timestamp()), start="in_background", end=end)
+    deadline = _DEADLINE.format(
+        deadline=round(choices.deadline.timestamp()), start="in_background", end=end, least=least_s
+    )
     idle = _IDLE.format(start="in_background", tick=tick_s, ticks=choices.idle_minutes, end=end)
     return _START + deadline + idle
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import yaml
 
 
@@ -20,6 +22,6 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def to_yaml(document: Document) -> str:
+def to_yaml(document: Mapping[str, object]) -> str:
     """Write a document as YAML, keys in their own order."""
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)

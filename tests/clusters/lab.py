@@ -1,0 +1,219 @@
+"""A cluster of hosts out of one machine: network, process and mount namespaces, each with its own sshd.
+
+Run as root in a network namespace of its own, which has no way out: ``python -m tests.clusters.lab DIR``
+starts the local cluster of DIR/cluster.yaml with ``ray up``, counts what joined, lets the deadline of a host
+pass after its sshd is gone, stops everything with ``ray down``, and prints what it saw as JSON.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+GATEWAY, PREFIX = "10.77.0.1", 24
+NEEDED = ("ip", "unshare", "nsenter", "sshd", "ssh-keygen", "ssh", "rsync", "mount", "setsid")
+SSHD_CONFIG = """\
+Port 22
+ListenAddress {ip}
+HostKey {lab}/host_key
+PidFile none
+AuthorizedKeysFile /root/.ssh/authorized_keys
+StrictModes no
+PasswordAuthentication no
+UsePAM no
+PermitRootLogin prohibit-password
+MaxSessions 100
+MaxStartups 100:30:200
+"""
+INSIDE = """\
+mount --make-rprivate / && mount -t proc proc /proc && hostname {name}
+{binds}
+mount --rbind {home} /root
+mkdir -p /tmp/ray /run/sshd
+mount --bind {home}/tmp_ray /tmp/ray && mount -t tmpfs -o size=2g tmpfs /dev/shm
+env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root {sshd} -f {home}/sshd_config -E {home}/sshd.log
+exec sleep infinity
+"""
+
+
+def why_not() -> str | None:
+    """What keeps the lab from running here, or ``None``."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "the lab needs root on Linux"
+    missing = [name for name in NEEDED if shutil.which(name, path=search_path()) is None]
+    if missing:
+        return f"the lab needs {', '.join(missing)} (apt-get install openssh-server rsync iproute2)"
+    probe = subprocess.run(
+        ["unshare", "--net", "--mount", "--pid", "--fork", "true"], check=False, capture_output=True
+    )
+    return None if probe.returncode == 0 else "no namespaces may be made here"
+
+
+def search_path() -> str:
+    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def sh(command: str, check: bool = True) -> str:
+    done = subprocess.run(command, shell=True, check=check, capture_output=True, text=True)
+    return done.stdout
+
+
+class Host:
+    """One host: it has an address on the bridge, a home, an sshd, and processes that only it sees."""
+
+    def __init__(self, lab: Path, number: int, ip: str, gpus: int) -> None:
+        self.ip, self.ns, self.home = ip, f"lab{number}", lab / f"host{number}"
+        self.down = self.home / "down"
+        self._files(lab, gpus)
+        ns = self.ns
+        sh(
+            f"ip netns add {ns}; ip link add {ns}h type veth peer name {ns}n;"
+            f" ip link set {ns}n netns {ns} name eth0; ip link set {ns}h master labbr up; ip -n {ns} addr add {ip}/{PREFIX} dev eth0;"
+            f" ip -n {ns} link set eth0 up; ip -n {ns} link set lo up; ip -n {ns} route add default dev eth0"
+        )
+        inside = INSIDE.format(
+            name=ns, home=self.home, binds=self._binds(), sshd=shutil.which("sshd", path=search_path())
+        )
+        isolated = "unshare --pid --fork --kill-child --mount --uts bash -ec"
+        self.process = subprocess.Popen(
+            ["ip", "netns", "exec", ns, *isolated.split(), inside],
+            stdin=subprocess.DEVNULL,
+            stdout=(self.home / "init.log").open("w"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def _files(self, lab: Path, gpus: int) -> None:
+        for part in (".ssh", "tmp_ray", "bin"):
+            (self.home / part).mkdir(parents=True)
+        (self.home / ".ssh/authorized_keys").write_text((lab / "key.pub").read_text())
+        (self.home / "sshd_config").write_text(SSHD_CONFIG.format(ip=self.ip, lab=lab))
+        path = f"export PATH={self.home}/bin:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin\n"
+        (self.home / ".bashrc").write_text(path)
+        (self.home / ".bash_profile").write_text(path)
+        tools = {  # eight GPUs that are not there, and an off switch that leaves a mark
+            "nvidia-smi": f'case "$1" in -L) seq {gpus};; *driver*) echo 595.91;; esac\n',
+            "shutdown": f"touch {self.down}\n",
+        }
+        for name, body in tools.items():
+            (self.home / "bin" / name).write_text(f"#!/bin/bash\n{body}")
+            (self.home / "bin" / name).chmod(0o755)
+
+    def _binds(self) -> str:
+        """Keep Python and this repository in sight, should they lie under the home that is hidden."""
+        wanted = {Path(p).resolve() for p in (sys.base_prefix, sys.prefix, Path(__file__).parents[2])}
+        hidden = [p for p in wanted if Path("/root") in p.parents]
+        lines = []
+        for path in hidden:
+            target = self.home / path.relative_to("/root")
+            target.mkdir(parents=True, exist_ok=True)
+            lines.append(f"mount --bind {path} {target}")
+        return "\n".join(lines) or "true"
+
+    def run(self, script: str) -> None:
+        """Run a script on the host without SSH, as cloud-init would: from its first process's namespaces."""
+        first = sh(f"pgrep -P {self.process.pid} | head -1").strip() or str(self.process.pid)
+        inner = sh(f"pgrep -P {first} | head -1").strip() or first
+        path = f"PATH={self.home}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        subprocess.run(
+            ["nsenter", "-t", inner, "-p", "-m", "-n", "env", "-i", path, "/bin/bash", "-c", script],
+            check=True,
+        )
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+def main(lab: Path) -> None:
+    asked = json.loads((lab / "asked.json").read_text())
+    sh("mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns")
+    sh(
+        f"ip link set lo up; ip link add labbr type bridge; ip addr add {GATEWAY}/{PREFIX} dev labbr;"
+        " ip link set labbr up"
+    )
+    sh(f"ssh-keygen -q -t ed25519 -N '' -f {lab}/host_key; ssh-keygen -q -t ed25519 -N '' -f {lab}/key")
+    hosts = [Host(lab, i, ip, asked["gpus_per_node"]) for i, ip in enumerate(asked["hosts"])]
+    try:
+        print(json.dumps(trial(lab, asked, hosts)))
+    finally:
+        for host in hosts:
+            host.kill()
+
+
+def trial(lab: Path, asked: dict, hosts: list[Host]) -> dict:
+    """Start, count, guard, stop."""
+    seen: dict[str, object] = {}
+    began = time.monotonic()
+    done = client(lab, "ray", "up", "-y", "--no-config-cache")
+    seen["up"] = {"code": done.returncode, "s": time.monotonic() - began, "said": done.stdout[-3000:]}
+    seen["joined"] = joined(lab, asked["num_gpus"], hosts, until=time.monotonic() + 90)
+    seen["joined_s"] = time.monotonic() - began
+    seen["down_after_sshd_was_gone"] = deadline_without_ssh(asked["guard"], hosts[-1])
+    done = client(lab, "ray", "down", "-y")
+    seen["down"] = {"code": done.returncode, "said": done.stdout[-1500:]}
+    return seen
+
+
+def client(lab: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """One of Ray's commands, as the user runs it."""
+    env = {
+        **os.environ,
+        "HOME": str(lab / "home"),
+        "PATH": f"{Path(sys.executable).parent}:{search_path()}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(lab / "auth_token"),
+    }
+    (lab / "home").mkdir(exist_ok=True)
+    return subprocess.run(
+        [*command, str(lab / "cluster.yaml")],
+        env=env,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+        check=False,
+    )
+
+
+def joined(lab: Path, num_gpus: int, hosts: list[Host], until: float) -> dict:
+    """Nodes and GPUs that the head knows, once they are all there or time is over."""
+    asks = (
+        "import json, ray; ray.init(address='auto', logging_level='ERROR');"
+        " print('SEEN', json.dumps([n['Resources'] for n in ray.nodes() if n['Alive']]))"
+    )
+    command = (
+        f"ssh -i {lab}/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null root@{hosts[0].ip}"
+        f' \'bash -lc "RAY_AUTH_MODE=token python -c \\"{asks}\\""\''
+    )
+    nodes: list[dict] = []
+    while time.monotonic() < until:
+        said = [line for line in sh(command, check=False).splitlines() if line.startswith("SEEN ")]
+        nodes = json.loads(said[-1].removeprefix("SEEN ")) if said else []
+        if sum(n.get("GPU", 0) for n in nodes) >= num_gpus:
+            break
+        time.sleep(1)
+    return {"nodes": len(nodes), "gpus": sum(n.get("GPU", 0) for n in nodes), "resources": nodes}
+
+
+def deadline_without_ssh(guard: str, host: Host) -> bool:
+    """Boot the guards of a host, take its sshd away, and see whether it still ends itself."""
+    host.run(guard.replace("DEADLINE", str(int(time.time()) + 4)))
+    host.run("kill $(pgrep -x sshd)")
+    reached = sh(f"ssh -o ConnectTimeout=1 -o StrictHostKeyChecking=no root@{host.ip} echo yes", check=False)
+    assert "yes" not in reached, "sshd still answers"
+    assert not host.down.exists(), "ended before its deadline"
+    until = time.monotonic() + 10
+    while not host.down.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    return host.down.exists()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
