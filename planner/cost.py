@@ -12,7 +12,8 @@ each, a restart of R seconds and a mean time M between interruptions, work W las
 (J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future
 Generation Computer Systems 22, 2006); for rare interruptions that is W (1 + d/t + (t/2 + R)/M). The interval
 t is Young's, sqrt(2 d M) (J. W. Young, CACM 17(9), 1974), within the bounds of ``data/overheads.csv``.
-Waiting for capacity is not in it.
+Waiting for capacity is not in it. A run over several nodes also loses a share of its work to stalls, hangs
+and evaluation, as published trainings did whose steady speed is known.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ class _Scenario:
     write_bytes_per_s: float
     failures_per_gpu_s: float
     interruptions_per_node_s: Array
+    stalled_share: float
 
 
 # ------------------------------------------------------------------------------- bytes
@@ -225,6 +227,7 @@ def _scenario(offer: OfferColumns, delays: str = "mid", hazard: str = "mid") -> 
         write_bytes_per_s=_figure("checkpoint_write_bytes_per_s", write),
         failures_per_gpu_s=_figure("failures_per_gpu_hour", hazard) / HOUR_S,
         interruptions_per_node_s=taken / HOUR_S,
+        stalled_share=_figure("stalled_share_of_many_nodes", delays),
     )
 
 
@@ -256,6 +259,7 @@ def _run_time(step_s: Array, work: Work, offer: OfferColumns, every_s: Array, at
     lost = np.expm1(np.minimum(hazard * (every_s + write), _LONGEST))
     restarted = np.exp(np.minimum(hazard * (at.restart_s + write), _LONGEST))
     redo = np.maximum(restarted * lost / (hazard * every_s) * train - train - checkpoint, 0.0)
+    redo = redo + train * at.stalled_share * (work.num_nodes > 1)
     setup, probe = np.full_like(train, at.startup_s), np.full_like(train, at.probe_s)
     total = setup + probe + train + checkpoint + redo
     step = offer.billing_increment_s

@@ -78,6 +78,8 @@ def _node_lines(time: TimeColumns, nodes: float, price: Decimal | None, spot: bo
         return float(seconds) * nodes / HOUR_S
 
     redo = "taken away or failed" if spot else "failed GPUs and machines"
+    if nodes > 1:
+        redo += ", stalls"
     started = hours(time.setup + time.billed - time.total)
     return [
         _Line("compute", "compute", hours(time.train), "node-hour", price),

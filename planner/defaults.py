@@ -19,6 +19,7 @@ MOST_BATCH_TOKENS = 2**24
 LEAST_BATCH_SEQUENCES = 8
 FINE_TUNING_SEQUENCES = 64
 FINE_TUNING_LEAST_STEPS = 100
+CONTINUED_FROM_TOKENS = 2e9  # fine-tuning on more is pretraining that goes on
 
 
 @lru_cache(maxsize=64)
@@ -65,9 +66,9 @@ def default_batch_tokens(model: ModelSpec, pretrain: bool, seq_len: int, num_tok
 
     Pretraining: 0.2920 C^0.3271 tokens with C = 6 x active parameters x tokens (arXiv 2401.02954), to the
     nearest power of two of sequences, 8 sequences to 16.8 M tokens. Fine-tuning: 64 sequences, less where the
-    run would be shorter than 100 steps.
+    run would be shorter than 100 steps; on 2 B tokens and more as pretraining.
     """
-    if not pretrain:
+    if not pretrain and not CONTINUED_FROM_TOKENS <= num_tokens < math.inf:
         steps_allow = num_tokens / (seq_len * FINE_TUNING_LEAST_STEPS)
         sequences = 2 ** math.floor(math.log2(min(FINE_TUNING_SEQUENCES, max(1.0, steps_allow))))
         return int(sequences) * seq_len

@@ -10,7 +10,8 @@ from planner.cli import calibration_store, main
 RUN = "--params 3B --gpu L40S --gpus 4 --method full --seq-len 2048 --zero 3 --micro-batch 2 --grad-accum 4"
 LINE = {
     "id": "mine", "kind": "full-finetune", "model": {"params": 3e9}, "gpu": "L40S", "gpus": 4,
-    "gpus_per_node": 4, "layout": {"dp": 4, "tp": 1, "pp": 1, "sharding": "zero3"}, "micro_batch": 2, "grad_accum": 4,
+    "gpus_per_node": 4, "layout": {"dp": 4, "tp": 1, "pp": 1, "sharding": "zero3"},
+    "micro_batch": 2, "grad_accum": 4,
     "global_batch": 32, "seq_len": 2048, "precision": "bf16-mixed", "optimizer": "adamw", "recompute": "none",
     "measured": {"tokens_per_s_per_gpu": 500.0},
 }  # fmt: skip

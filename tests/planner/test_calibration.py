@@ -12,7 +12,8 @@ from planner.runs import parse_line
 
 LINE = {
     "id": "mine", "kind": "full-finetune", "model": {"params": 3e9}, "gpu": "L40S", "gpus": 4,
-    "gpus_per_node": 4, "interconnect": "PCIe", "layout": {"dp": 4, "tp": 1, "pp": 1, "sharding": "zero3"}, "micro_batch": 2,
+    "gpus_per_node": 4, "interconnect": "PCIe", "layout": {"dp": 4, "tp": 1, "pp": 1, "sharding": "zero3"},
+    "micro_batch": 2,
     "grad_accum": 4, "global_batch": 32, "seq_len": 2048, "precision": "bf16-mixed", "optimizer": "adamw",
     "recompute": "full", "framework": "HF Trainer",
 }  # fmt: skip
