@@ -43,12 +43,27 @@ def text(cluster: Cluster, choices: Choices, kind: Format) -> str:
             direct=direct,
             zone=gcp.zone_of(cluster) if kind == "gcp" else cluster.zone,
             placement_group=kind == "aws" and aws.uses_placement_group(cluster),
+            flags=flags(choices),
             fill_in=kind == "aws" and not (choices.subnet and choices.security_group),
             proxy=kind == "aws" and aws.workers_need_proxy(cluster, choices),
             head_profile=aws.HEAD_PROFILE,
             node_profile=aws.NODE_PROFILE if aws.needs_storage_profile(choices) else None,
         )
     )
+
+
+def flags(choices: Choices) -> str:
+    """Options of ``plan cluster`` that gave these choices, so that a second call writes the same cluster."""
+    said = [
+        "--cpu-head" if choices.cpu_head else "",
+        "--session-manager" if choices.session_manager else "",
+        f"--zone {choices.zone}" if choices.zone else "",
+        f"--subnet {choices.subnet}" if choices.subnet else "",
+        f"--reservation {choices.reservation}" if choices.reservation else "",
+        f"--storage {choices.storage}" if choices.storage else "",
+        f"--deadline {choices.seconds_left()}s",
+    ]
+    return " ".join(filter(None, said))
 
 
 def _prices(cluster: Cluster, choices: Choices, kind: Format) -> list[str]:

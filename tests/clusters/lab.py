@@ -40,6 +40,19 @@ exec sleep infinity
 """
 
 
+COUNT = """\
+import json, time, ray
+ray.init(address="auto", logging_level="ERROR")
+until = time.monotonic() + {seconds}
+while True:
+    nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]
+    if sum(n.get("GPU", 0) for n in nodes) >= {num_gpus} or time.monotonic() > until:
+        break
+    time.sleep(0.5)
+print("SEEN", json.dumps(nodes))
+"""
+
+
 def why_not() -> str | None:
     """What keeps the lab from running here, or ``None``."""
     if sys.platform != "linux" or os.geteuid() != 0:
@@ -72,7 +85,8 @@ class Host:
         ns = self.ns
         sh(
             f"ip netns add {ns}; ip link add {ns}h type veth peer name {ns}n;"
-            f" ip link set {ns}n netns {ns} name eth0; ip link set {ns}h master labbr up; ip -n {ns} addr add {ip}/{PREFIX} dev eth0;"
+            f" ip link set {ns}n netns {ns} name eth0; ip link set {ns}h master labbr up;"
+            f" ip -n {ns} addr add {ip}/{PREFIX} dev eth0;"
             f" ip -n {ns} link set eth0 up; ip -n {ns} link set lo up; ip -n {ns} route add default dev eth0"
         )
         inside = INSIDE.format(
@@ -151,7 +165,7 @@ def trial(lab: Path, asked: dict, hosts: list[Host]) -> dict:
     began = time.monotonic()
     done = client(lab, "ray", "up", "-y", "--no-config-cache")
     seen["up"] = {"code": done.returncode, "s": time.monotonic() - began, "said": done.stdout[-3000:]}
-    seen["joined"] = joined(lab, asked["num_gpus"], hosts, until=time.monotonic() + 90)
+    seen["joined"] = joined(lab, asked["num_gpus"], hosts, seconds=90)
     seen["joined_s"] = time.monotonic() - began
     seen["down_after_sshd_was_gone"] = deadline_without_ssh(asked["guard"], hosts[-1])
     done = client(lab, "ray", "down", "-y")
@@ -182,24 +196,19 @@ def client(lab: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def joined(lab: Path, num_gpus: int, hosts: list[Host], until: float) -> dict:
+def joined(lab: Path, num_gpus: int, hosts: list[Host], seconds: int) -> dict:
     """Nodes and GPUs that the head knows, once they are all there or time is over."""
-    asks = (
-        "import json, ray; ray.init(address='auto', logging_level='ERROR');"
-        " print('SEEN', json.dumps([n['Resources'] for n in ray.nodes() if n['Alive']]))"
+    script = hosts[0].home / "bin/count.py"
+    script.write_text(COUNT.format(num_gpus=num_gpus, seconds=seconds))
+    key = ["-i", str(lab / "key"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
+    remote = f"bash -lc 'RAY_AUTH_MODE=token python {script}'"
+    done = subprocess.run(
+        ["ssh", *key, f"root@{hosts[0].ip}", remote], capture_output=True, text=True, check=False
     )
-    command = (
-        f"ssh -i {lab}/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null root@{hosts[0].ip}"
-        f' \'bash -lc "RAY_AUTH_MODE=token python -c \\"{asks}\\""\''
-    )
-    nodes: list[dict] = []
-    while time.monotonic() < until:
-        said = [line for line in sh(command, check=False).splitlines() if line.startswith("SEEN ")]
-        nodes = json.loads(said[-1].removeprefix("SEEN ")) if said else []
-        if sum(n.get("GPU", 0) for n in nodes) >= num_gpus:
-            break
-        time.sleep(1)
-    return {"nodes": len(nodes), "gpus": sum(n.get("GPU", 0) for n in nodes), "resources": nodes}
+    said = [line for line in done.stdout.splitlines() if line.startswith("SEEN ")]
+    nodes = json.loads(said[-1].removeprefix("SEEN ")) if said else []
+    total = sum(n.get("GPU", 0) for n in nodes)
+    return {"nodes": len(nodes), "gpus": total, "resources": nodes, "said": done.stderr[-2000:]}
 
 
 def deadline_without_ssh(guard: str, host: Host) -> bool:

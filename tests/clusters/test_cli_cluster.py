@@ -1,0 +1,112 @@
+"""``plan cluster`` as the user runs it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from clusters.probe.spec import read_plan
+from planner.cli import main, store
+from planner.types import Plan
+from tests.clusters import tools
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Save a plan where the command looks for it."""
+    monkeypatch.setenv("PLAN_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+
+    def save(plan: Plan) -> str:
+        store.save_shown([plan.candidate], "plan suggest", tools.NOW)
+        return plan.id
+
+    return save
+
+
+def test_files_are_written_and_their_paths_printed(saved, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plan_id = saved(tools.plan(nodes=2))
+    assert main.run(["cluster", plan_id, "--out", "here", "--ssh-from", "203.0.113.7"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["here/cluster.yaml", "here/plan.json", "here/README.txt"]
+    document = yaml.safe_load((tmp_path / "here/cluster.yaml").read_text())
+    assert document["max_workers"] == 1
+    assert "203.0.113.7/32" in (tmp_path / "here/README.txt").read_text()
+
+
+def test_a_row_and_the_default_directory_will_do(saved, tmp_path: Path):
+    plan_id = saved(tools.plan())
+    assert main.run(["cluster", "1", "--format", "kuberay"]) == 0
+    names = {p.name for p in (tmp_path / ".plan" / plan_id).iterdir()}
+    assert names == {"raycluster.yaml", "rayjob.yaml", "plan.json", "README.txt"}
+
+
+def test_the_training_script_reads_the_run_of_plan_json(saved, tmp_path: Path):
+    plan = tools.plan(nodes=2)
+    assert main.run(["cluster", saved(plan), "--out", "here"]) == 0
+    run = read_plan(json.loads((tmp_path / "here/plan.json").read_text()))
+    assert run.world_size == 8
+    assert run.model.num_layers == plan.candidate.run.model.num_layers
+
+
+def test_the_deadline_follows_the_plan_or_the_user(saved, tmp_path: Path):
+    plan_id = saved(tools.plan())
+    assert main.run(["cluster", plan_id, "--format", "kuberay", "--out", "a", "--deadline", "2h"]) == 0
+    job = yaml.safe_load((tmp_path / "a/rayjob.yaml").read_text())
+    assert job["spec"]["activeDeadlineSeconds"] == 7200
+    assert main.run(["cluster", plan_id, "--format", "kuberay", "--out", "b"]) == 0
+    job = yaml.safe_load((tmp_path / "b/rayjob.yaml").read_text())
+    hours = tools.plan().candidate.hours.high
+    assert job["spec"]["activeDeadlineSeconds"] == pytest.approx(hours * 3600 * 1.2 + 3600, abs=2)
+
+
+def test_iam_prints_rights_and_writes_nothing(saved, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plan_id = saved(tools.plan(nodes=2))
+    assert main.run(["cluster", plan_id, "--iam"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["head"][0]["Version"] == "2012-10-17"
+    assert not (tmp_path / ".plan").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--format", "helm"], "--format 'helm'"),
+        (["--ssh-from", "0.0.0.0/0"], "give your own IPv4 address"),
+        (["--deadline", "soon"], "--deadline"),
+        (["--max-spot-price", "cheap"], "--max-spot-price"),
+        (["--format", "local"], "--hosts names 0 hosts"),
+        (["--prepare", "--format", "local", "--hosts", "a"], "--prepare is for AWS"),
+        (["--out", "/proc/nowhere"], "--out /proc/nowhere"),
+    ],
+)
+def test_what_cannot_be_done_is_one_message_and_a_hint(
+    saved, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+):
+    assert main.run(["cluster", saved(tools.plan()), *more]) == main.BAD_INPUT
+    error = capsys.readouterr().err
+    assert said in error
+    assert "hint: " in error
+    assert "Traceback" not in error
+
+
+def test_without_credentials_nothing_is_made(
+    saved, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    assert main.run(["cluster", saved(tools.plan()), "--prepare", "--ssh-from", "203.0.113.7"]) == 2
+    assert "no credentials of AWS" in capsys.readouterr().err
+    assert not (tmp_path / ".plan").exists()
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from planner.cli import main; main.run(['cluster', '--help']);"
+        " sys.exit(any(m in sys.modules for m in ('ray', 'torch', 'boto3', 'botocore', 'yaml')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
