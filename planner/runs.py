@@ -16,6 +16,7 @@ from planner.errors import UserError, did_you_mean
 from planner.gpus import gpu
 from planner.links import links_for
 from planner.records import build
+from planner.run_checks import check_training
 from planner.run_models import read_model
 from planner.run_parts import Line, read_layout, read_training
 from planner.types import Layout, LayoutPins, ModelSpec, Record, Shape, TrainingSpec
@@ -115,6 +116,7 @@ def _description(given: Mapping[str, object]) -> RunRequest:
     line = Line(given)
     training, sequences, said = read_training(line)
     model, assumed = read_model(given.get("model"), training.seq_len, training.method == "pretrain")
+    check_training(model, training)
     num_gpus, per_node, said_of_nodes = _gpus(line)
     layout, pins, batch, said_of_layout = read_layout(line, num_gpus, per_node, sequences)
     if batch is not None:
@@ -180,11 +182,14 @@ def _candidate(given: Mapping[str, object]) -> RunRequest:
     _known(given, (*CANDIDATE_INPUTS, *CANDIDATE_ANSWERS))
     line = Line(given)
     training = build(TrainingSpec, line.part("training").values, "training")
-    layout = build(Layout, line.part("layout").values, "layout")
+    given_layout = line.part("layout").values
+    build(LayoutPins, given_layout, "layout")  # pins have bounds on every degree
+    layout = build(Layout, given_layout, "layout")
     where = line.part("shape")
     shape = build(Shape, where.values, "shape") if "links" in where.values else None
     per_node, nodes = where.count("gpus_per_node", MOST_GPUS) or 1, where.count("num_nodes", MOST_GPUS) or 1
     model, assumed = read_model(given.get("model"), training.seq_len, training.method == "pretrain")
+    check_training(model, training)
     offer = line.part("offer").values
     node_price = _price(offer.get("usd_per_hour"), "offer.usd_per_hour")
     return RunRequest(

@@ -14,6 +14,7 @@ from planner.frameworks import match_id, profile_ids
 from planner.gpus import matching_ids
 from planner.model_count import count_params
 from planner.records import build
+from planner.run_checks import check_training
 from planner.runs import RunRequest
 from planner.types import Goal, LayoutPins, LoraSpec, ModelSpec, TrainingSpec
 
@@ -129,6 +130,7 @@ def _training(options: Options, model: ModelSpec, file: SpecFile) -> tuple[Train
 
     training = build(TrainingSpec, values, "training")
     _check_positions(model, training)
+    check_training(model, training)
     return training, (f"default {', '.join(defaults)}",) if defaults else ()
 
 

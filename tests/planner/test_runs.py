@@ -337,6 +337,13 @@ def test_answers_are_accepted_in_a_candidate_only():
         (a_run(tokens=0), "tokens is 0"),
         (a_run(usd_per_gpu_hour=-2), "usd_per_gpu_hour is -2, not a price"),
         (a_run(usd_per_gpu_hour="cheap"), "usd_per_gpu_hour is 'cheap'"),
+        (a_run(dropout=-1), "dropout is -1, not a share"),
+        (a_run(dropout=1.5), "dropout is 1.5, not a share"),
+        (a_run(frozen_layers=33), "frozen_layers is 33, but llama3-8b has 32 layers"),
+        (a_run(fp8_recipe="tensorwize"), "fp8_recipe 'tensorwize': not supported"),
+        (a_candidate(layout={"dp": 16, "etp": 0}), "layout: etp is 0"),
+        (a_candidate(layout={"dp": 16, "shard_group": 0}), "layout: shard_group is 0"),
+        (a_candidate(layout={"dp": 16, "shard_group": -1}), "layout: shard_group is -1"),
         ([], "a run description is an object, not list"),
     ],
 )  # fmt: skip
