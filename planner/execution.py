@@ -53,6 +53,7 @@ class SpeedProfile(Record):
     kernels: Kernels
     compile_by_default: bool
     attention: Literal["first", "sdpa", "newest", "eager"]
+    flash_newest_since: str
     score_traffic_bytes: float
     launch_us: float
     graph_share: float
@@ -76,6 +77,7 @@ class SpeedProfile(Record):
     shard_copy_bytes: float
     pads_vocab: bool
     clip_bytes: float
+    finetune_sample_tokens: float
     step_overhead_s: float
     micro_batch_overhead_s: float
     idle_share: float
@@ -150,6 +152,7 @@ class ExecutionColumns:
     """What ``speed.py`` needs to know of a training and its framework. Shape () or (n,)."""
 
     seq_len: Array
+    attention_tokens: Array  # that attention spans: the sequence, or a sample packed into it
     precision_index: Array  # of the linears, into efficiency.PRECISIONS
     linear_share: Array  # of the rate of that precision that the fp8 recipe's kernels reach
     half_index: Array  # of attention and the head
@@ -235,9 +238,11 @@ def kernels_of(training: TrainingSpec, profile: SpeedProfile) -> Kernels:
 
 def attention_of(training: TrainingSpec, profile: SpeedProfile) -> tuple[bool, str]:
     """(scores materialised, kernel of ``efficiency.KERNELS``). A profile that says eager is beaten by an
-    explicit flash.
+    explicit flash, which means the newest kernels of a dated framework from ``flash_newest_since`` on.
     """
     chosen = training.attention
+    if chosen == "flash" and profile.flash_newest_since <= frameworks.date_of(training.framework) < "9998":
+        return False, "newest"
     eager = profile.attention == "eager" if chosen is None else chosen == "eager"
     kernel = profile.attention if profile.attention in KERNELS else "sdpa"
     return eager, kernel
@@ -276,6 +281,7 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
     launch_us = speed.launch_us * (1 - speed.graph_share) * (0.8 if kernels == "compiled" else 1.0)
     return ExecutionColumns(
         seq_len=_scalar(training.seq_len),
+        attention_tokens=_scalar(_attention_tokens(training, speed)),
         precision_index=np.asarray(PRECISIONS.index(linears)),
         linear_share=_scalar(_RECIPE_SHARE.get(training.fp8_recipe or "", 1.0) if fp8 else 1.0),
         half_index=np.asarray(PRECISIONS.index(half)),
@@ -306,6 +312,12 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
         quantised=_scalar(lora is not None and lora.base_bits < 16),
         adapters=_adapters(training, lora, memory),
     )
+
+
+def _attention_tokens(training: TrainingSpec, speed: SpeedProfile) -> float:
+    """Tokens that attention spans: a sample, where fine-tuning packs samples with a mask between them."""
+    tuned = training.method != "pretrain"
+    return min(training.seq_len, speed.finetune_sample_tokens) if tuned else training.seq_len
 
 
 def _optimizer_bytes(training: TrainingSpec, memory: frameworks.MemoryProfile, *, pure16: bool) -> float:

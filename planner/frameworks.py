@@ -95,6 +95,7 @@ class MemoryProfile:
     qkv_storage_kept: bool
     adapter_output_kept: bool
     lora_dropout: float
+    lora_targets: str
     # the allocator, loading, and the printed figure
     expandable_segments: bool
     fragmentation: float
@@ -109,11 +110,13 @@ class LayoutHabits:
 
     ``pipeline_splits_batch``: the batch of a rank is cut into as many micro-batches as there are stages.
     ``sequence_parallel``: tensor parallel splits what lies between its matrices too (arXiv 2205.05198).
+    ``expert_tensor_parallel``: it splits experts too where there is expert parallelism as well.
     """
 
     recompute: Recompute | None = None
     pipeline_splits_batch: bool = False
     sequence_parallel: bool = True
+    expert_tensor_parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from planner import frameworks
 from planner.errors import UserError, did_you_mean
 from planner.lora import parse_targets
 from planner.records import build, whole_number
@@ -144,6 +145,8 @@ def _lora(line: Line, method: str) -> LoraSpec | None:
             )
         return None
     fields = dict(given.values)
+    if fields.get("targets") is None:
+        fields["targets"] = frameworks.match(line.text("framework") or "plan").memory.lora_targets
     targets = fields.get("targets")
     if isinstance(targets, list):
         fields["targets"] = ",".join(str(target) for target in targets)

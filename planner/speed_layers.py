@@ -34,9 +34,10 @@ MISALIGNED = 1.4
 ODD_VOCAB = 1.8
 # A sliding window is visited in tiles: queries of one tile see the window and up to this many keys more.
 WINDOW_TILE_KEYS = 256.0
-# Grouped matrix multiplies over experts against one of the same total size (fitted; see
+# Grouped matrix multiplies over experts against one of the same total size: the narrower an expert, the
+# shorter the inner products and the more of each is start and end. Width at which half is left (fitted; see
 # tests/accuracy/NOTES.md).
-GROUPED_SHARE = 0.62
+GROUPED_HALF_WIDTH = 900.0
 # Kernels of one adapter (dropout, casts, two multiplies, scale, add: huggingface/peft
 # tuners/lora/layer.py) and of unpacking one quantised weight (bitsandbytes functional.py
 # dequantize_4bit).
@@ -90,7 +91,7 @@ def rates_of(
     linear_share = sustained_share()[gpu, execution.precision_index]
     half_share = sustained_share()[gpu, execution.half_index]
     attention_share = sustained_share()[gpu, PRECISIONS.index("fp32")]  # of the card, whatever the precision
-    seq = execution.seq_len / layout.cp
+    seq = execution.attention_tokens / layout.cp
     half_seq = attention.half_seq[gpu, execution.attention_kernel] * (
         FULL_ATTENTION_HALF_SEQ + (1 - FULL_ATTENTION_HALF_SEQ) * model.causal
     )
@@ -201,8 +202,8 @@ def _experts_s(
     local_experts = experts / layout.ep
     rows = np.maximum(routed / local_experts, 1)
     uneven = np.where(layout.ep > 1, execution.expert_imbalance, 1)
-    share = np.where(execution.habits.grouped_experts > 0, GROUPED_SHARE, 1)
-    waste = (1 + 0.5 * TILE_ROWS / rows) * uneven / share
+    narrow = GROUPED_HALF_WIDTH * layout.etp / np.maximum(model.expert_ffn, 1)
+    waste = (1 + 0.5 * TILE_ROWS / rows) * uneven * (1 + (execution.habits.grouped_experts > 0) * narrow)
     launches = np.where(execution.habits.grouped_experts > 0, 4 + local_experts / 8, 3 * local_experts)
     return gemm_s(
         2 * routed * per_expert / layout.etp * waste,
@@ -243,8 +244,9 @@ def _attention_s(
     forward work.
     """
     local = model.local_layers / model.num_layers
-    tiles = local * np.minimum(WINDOW_TILE_KEYS, np.maximum(execution.seq_len - model.attention_window, 0))
-    keys = visible_keys(model, execution.seq_len) + tiles
+    span = execution.attention_tokens
+    tiles = local * np.minimum(WINDOW_TILE_KEYS, np.maximum(span - model.attention_window, 0))
+    keys = visible_keys(model, span) + tiles
     flops = 2 * tokens * model.attention_dims / layout.tp * keys
     fused_forward = flops / rates.attention_forward_flops_per_s + rates.half_latency_s
     fused_backward = 2.5 * flops / rates.attention_backward_flops_per_s + 2 * rates.half_latency_s

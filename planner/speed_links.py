@@ -63,14 +63,15 @@ def tensor_s(
     model: ModelColumns, execution: ExecutionColumns, layout: LayoutColumns, machine: MachineColumns
 ) -> Array:
     """Seconds of tensor-parallel collectives of one block in one direction: two all-reduces, or their
-    halves with sequence parallel (Megatron, arXiv 2205.05198 section 4.2). Expert blocks have one unless
-    experts are split too.
+    halves with sequence parallel (Megatron, arXiv 2205.05198 section 4.2). Expert blocks have one, and one
+    over the routed copies of the tokens where experts are split too.
     """
     if not np.any(layout.tp > 1):
         return np.zeros(())
     bytes_ = tokens_per_micro_batch(execution, layout) * model.hidden * execution.activation_bytes
     moe = model.moe_layers / model.num_layers
-    count = 2 - moe * (1 - ((model.shared_ffn > 0) | (layout.etp > 1)))
+    copies = np.maximum(model.shared_ffn > 0, (layout.etp > 1) * model.experts_per_token)
+    count = 2 - moe * (1 - copies)
     per_node = np.minimum(layout.tp, machine.gpus_per_node)
     # a reduce-scatter takes as long as the all-gather of the same buffer
     halves = 2 * collectives.all_gather_s(bytes_, layout.tp, per_node, machine)
@@ -107,7 +108,9 @@ def expert_s(
     """
     if not np.any(layout.ep > 1):
         return np.zeros(())
-    tokens = tokens_per_micro_batch(execution, layout) / layout.tp * layout.etp
+    # with sequence parallel a rank sends its own tokens, and gathers those of its group behind the exchange
+    repeated = np.where(layout.sequence_parallel > 0, 1.0, layout.etp)
+    tokens = tokens_per_micro_batch(execution, layout) / layout.tp * repeated
     bytes_ = tokens * model.experts_per_token * model.hidden * execution.activation_bytes
     per_node = np.clip(machine.gpus_per_node / layout.etp, 1, layout.ep)
     plain = collectives.all_to_all_s(bytes_, layout.ep, per_node, machine)
