@@ -16,7 +16,7 @@ from planner.errors import UserError, did_you_mean
 from planner.gpus import gpu
 from planner.links import links_for
 from planner.records import build
-from planner.run_checks import check_training
+from planner.run_checks import check_shape, check_training
 from planner.run_models import read_model
 from planner.run_parts import Line, read_layout, read_training
 from planner.types import Layout, LayoutPins, ModelSpec, Record, Shape, TrainingSpec
@@ -187,6 +187,8 @@ def _candidate(given: Mapping[str, object]) -> RunRequest:
     layout = build(Layout, given_layout, "layout")
     where = line.part("shape")
     shape = build(Shape, where.values, "shape") if "links" in where.values else None
+    if shape is not None:
+        check_shape(shape)
     per_node, nodes = where.count("gpus_per_node", MOST_GPUS) or 1, where.count("num_nodes", MOST_GPUS) or 1
     model, assumed = read_model(given.get("model"), training.seq_len, training.method == "pretrain")
     check_training(model, training)

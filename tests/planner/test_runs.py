@@ -228,15 +228,18 @@ def test_another_stated_parameter_count_is_said_and_not_used():
 # ------------------------------------------------------------------------------------ candidates
 
 
+def a_shape(**changes):
+    links = Links(intra="nvlink4-nvswitch", inter="ib-ndr")
+    shape = Shape(gpu="H100 SXM 80GB", gpus_per_node=8, num_nodes=2, links=links)
+    return {**shape.model_dump(mode="json"), **changes}
+
+
 def a_candidate(**changes):
-    shape = Shape(
-        gpu="H100 SXM 80GB", gpus_per_node=8, num_nodes=2, links=Links(intra="nvlink4", inter="ib-ndr")
-    )
     training = TrainingSpec(seq_len=4096, global_batch_tokens=4096 * 32, num_tokens=1e9)
     candidate = {
         "id": "p-7c1e", "rank": 1, "verdict": "ok", "why": "",
         "offer": {"provider": "lambda", "instance_type": "gpu_8x_h100", "usd_per_hour": "23.92"},
-        "shape": shape.model_dump(mode="json"),
+        "shape": a_shape(),
         "model": {**preset("gemma-2-9b").model_dump(mode="json"), "num_params": 1},
         "training": training.model_dump(mode="json"),
         "layout": Layout(dp=16, zero_stage=3, micro_batch=2, recompute="full").model_dump(mode="json"),
@@ -341,7 +344,14 @@ def test_answers_are_accepted_in_a_candidate_only():
         (a_run(dropout=1.5), "dropout is 1.5, not a share"),
         (a_run(frozen_layers=33), "frozen_layers is 33, but llama3-8b has 32 layers"),
         (a_run(fp8_recipe="tensorwize"), "fp8_recipe 'tensorwize': not supported"),
+        (a_candidate(training={"seq_len": 2048, "num_tokens": -1}), "num_tokens is -1"),
+        (a_candidate(training={"seq_len": 2048, "global_batch_tokens": 0}), "global_batch_tokens is 0"),
+        (a_candidate(training={"seq_len": 10**20}), "seq_len is 1e"),
+        (a_candidate(shape=a_shape(vcpus=-1)), "shape.vcpus is -1, not a positive number"),
+        (a_candidate(shape=a_shape(host_memory_bytes=0)), "shape.host_memory_bytes is 0"),
         (a_candidate(layout={"dp": 16, "etp": 0}), "layout: etp is 0"),
+        (a_candidate(shape=a_shape(links={"intra": "string", "inter": "ib-ndr"})), "unknown link 'string'"),
+        (a_candidate(shape=a_shape(links={"intra": "none", "inter": "tin cans"})), "unknown link 'tin cans'"),
         (a_candidate(layout={"dp": 16, "shard_group": 0}), "layout: shard_group is 0"),
         (a_candidate(layout={"dp": 16, "shard_group": -1}), "layout: shard_group is -1"),
         ([], "a run description is an object, not list"),
