@@ -88,7 +88,7 @@ def _auth(cluster: Cluster, choices: Choices) -> Document:
 
 def _node_config(cluster: Cluster, choices: Choices, gpu_node: bool, head: bool) -> Document:
     """Arguments of RunInstances for one kind of machine."""
-    image = versions.image("aws", cluster.gpu)
+    image = versions.image("aws", cluster.gpu if gpu_node else None)
     instance_type = cluster.instance_type if gpu_node else cluster.head_type
     config: Document = {
         "InstanceType": instance_type,

@@ -89,7 +89,8 @@ def _auth(choices: Choices) -> Document:
 
 def _node_config(cluster: Cluster, choices: Choices, gpu_node: bool) -> Document:
     """Parameters of Ray's ARM template for one kind of machine."""
-    publisher, offer, sku, version = _urn(choices.image or versions.image("azure", cluster.gpu).parameter)
+    image = versions.image("azure", cluster.gpu if gpu_node else None)
+    publisher, offer, sku, version = _urn(choices.image or image.parameter)
     parameters: Document = {
         "vmSize": cluster.instance_type if gpu_node else cluster.head_type,
         "imagePublisher": publisher,

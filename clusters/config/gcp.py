@@ -86,7 +86,7 @@ def _auth(choices: Choices) -> Document:
 
 def _node_config(cluster: Cluster, choices: Choices, gpu_node: bool, head: bool) -> Document:
     """Body of ``instances.insert`` for one kind of machine."""
-    image = versions.image("gcp", cluster.gpu)
+    image = versions.image("gcp", cluster.gpu if gpu_node else None)
     config: Document = {
         "machineType": cluster.instance_type if gpu_node else cluster.head_type,
         "disks": [_disk(choices.image or image.parameter, choices.disk_gib, cluster, choices)],

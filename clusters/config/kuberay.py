@@ -92,10 +92,16 @@ def _gpu_pod(cluster: Cluster) -> Document:
     if num_efa and cluster.num_nodes > 1:
         size["vpc.amazonaws.com/efa"] = num_efa
     return {
-        "containers": [_container("ray-worker", versions.container().image, size)],
+        "containers": [_container("ray-worker", _image(cluster), size)],
         "tolerations": [{"key": f"{vendor}.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "volumes": _volumes(cluster),
     }
+
+
+def _image(cluster: Cluster) -> str:
+    """Container image of a GPU pod; Ray marks those for arm64 with a suffix."""
+    suffix = "-aarch64" if versions.arch_of(cluster.gpu) == "arm64" else ""
+    return versions.container().image + suffix
 
 
 def _volumes(cluster: Cluster) -> list[Document]:

@@ -76,6 +76,7 @@ def cluster_of(plan: Plan, choices: Choices, kind: Format) -> Cluster:
         raise UserError(
             f"{plan.id}: its layout and its nodes differ in GPUs", "plan suggest (make the plan again)"
         )
+    _check_zone(offer.region, choices.zone, kind)
     separate = choices.cpu_head or kind == "kuberay" or _needs_cpu_head(plan, choices, kind)
     head = versions.cpu_head(kind) if separate and kind in ("aws", "gcp", "azure") else None
     return Cluster(
@@ -97,6 +98,14 @@ def cluster_of(plan: Plan, choices: Choices, kind: Format) -> Cluster:
         head_usd_per_hour=head.usd_per_hour if head else None,
         hours=candidate.hours.mid,
     )
+
+
+def _check_zone(region: str, zone: str | None, kind: Format) -> None:
+    """Refuse a zone of another region, before a machine is asked for in it."""
+    if zone is not None and kind in ("aws", "gcp") and not zone.startswith(region):
+        raise UserError(
+            f"--zone {zone!r:.40} is not in {region}", f"--zone {region}{'a' if kind == 'aws' else '-b'}"
+        )
 
 
 def _num_gpus(layout: Layout) -> int:

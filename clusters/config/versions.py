@@ -100,13 +100,13 @@ def arch_of(accelerator: Gpu) -> Arch:
     return "arm64" if "Grace" in accelerator.architecture else "x86_64"
 
 
-def image(provider: str, accelerator: Gpu) -> Image:
-    """Image of a provider for a GPU, its driver checked against CUDA of torch."""
-    arch = arch_of(accelerator)
+def image(provider: str, accelerator: Gpu | None) -> Image:
+    """Image of a provider for a GPU, or for a head without one; its driver suits the CUDA of torch."""
+    arch = arch_of(accelerator) if accelerator else "x86_64"
     row = table()["image"].get(f"{provider}-{arch}")
     if row is None:
         raise UserError(
-            f"no {arch} image of {provider} is known for {accelerator.id}",
+            f"no {arch} image of {provider} is known",
             "give your own: plan cluster PLAN --image NAME, or --format kuberay",
         )
     found = Image.model_validate(row)

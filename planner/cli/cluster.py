@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from planner.cli.request import Options
 from planner.errors import UserError
 from planner.types import Plan
 
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}")
 _SLOWER_THAN_PLANNED, _START_AND_PROBE_S = 1.2, 3600.0
 
 
@@ -52,7 +54,7 @@ def _choices(options: Options, plan: Plan, now: datetime) -> Choices:
     return Choices(
         made=now.replace(microsecond=0),
         deadline=(now + timedelta(seconds=min(ends_after, 3.15e9))).replace(microsecond=0),
-        owner=options["owner"] or getpass.getuser(),
+        owner=(options["owner"] or getpass.getuser())[:60],
         cpu_head=options["cpu_head"],
         session_manager=options["session_manager"],
         ssh_from=checked_range(options["ssh_from"]) if options["ssh_from"] else None,
@@ -64,13 +66,22 @@ def _choices(options: Options, plan: Plan, now: datetime) -> Choices:
         image=options["image"],
         project=options["project"],
         subscription=options["subscription"],
-        hosts=tuple(h.strip() for h in (options["hosts"] or "").split(",") if h.strip()),
+        hosts=_hosts(options["hosts"] or ""),
         ssh_user=options["ssh_user"] or default.ssh_user,
         ssh_key=key or default.ssh_key,
         ssh_public_key=_public_key(key) if key else None,
         preinstalled=options["preinstalled"],
         storage=options["storage"],
     )
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    """Read names or addresses of hosts, separated by commas."""
+    hosts = tuple(h.strip() for h in text.split(",") if h.strip())
+    wrong = [h for h in hosts if not _HOST.fullmatch(h)]
+    if wrong:
+        raise UserError(f"--hosts: {wrong[0]!r:.60} is no host name", "--hosts 10.0.0.2,10.0.0.3")
+    return hosts
 
 
 def _public_key(private_key: str) -> str | None:

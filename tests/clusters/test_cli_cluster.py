@@ -79,6 +79,8 @@ def test_iam_prints_rights_and_writes_nothing(saved, tmp_path: Path, capsys: pyt
         (["--max-spot-price", "cheap"], "--max-spot-price"),
         (["--format", "local"], "--hosts names 0 hosts"),
         (["--prepare", "--format", "local", "--hosts", "a"], "--prepare is for AWS"),
+        (["--zone", "eu-west-1a"], "is not in us-east-1"),
+        (["--format", "local", "--hosts", "a;reboot"], "is no host name"),
         (["--out", "/proc/nowhere"], "--out /proc/nowhere"),
     ],
 )
