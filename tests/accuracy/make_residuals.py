@@ -1,5 +1,7 @@
 """Write ``planner/data/residuals.csv``: every measured figure against what the estimator says today.
 
+And today's counts of fitted constants into ``planner/data/fitted.csv``.
+
 ``PYTHONPATH=.:tests/accuracy python tests/accuracy/make_residuals.py``, after any change of memory or speed.
 """
 
@@ -9,11 +11,13 @@ import math
 from pathlib import Path
 
 import answering
+import count_fitted
 import scoring
 
 from planner import residuals
 from planner.features import features
 from planner.residuals import Residual
+from planner.types import Estimate
 
 FILE = Path(residuals.__file__).parent / "data" / "residuals.csv"
 
@@ -21,7 +25,7 @@ FILE = Path(residuals.__file__).parent / "data" / "residuals.csv"
 def memory_rows() -> list[Residual]:
     """Peak memory, of the kind that the source measured."""
     rows = []
-    for case, estimate in answering.answers("memory", formulas_only=True).answered:
+    for case, estimate in answered("memory", "validation"):
         measured = case.measured.get("peak_memory_gib")
         if measured:
             kind = case.measured.get("memory_kind") or answering.UNSAID_MEMORY_KIND
@@ -33,12 +37,17 @@ def memory_rows() -> list[Residual]:
 def step_rows() -> list[Residual]:
     """Seconds of a step, from tokens per second."""
     rows = []
-    for case, estimate in answering.answers("throughput", formulas_only=True).answered:
+    for case, estimate in answered("throughput", "validation"):
         measured = case.measured.get("tokens_per_s_per_gpu")
         if measured:
             ratio = math.log(estimate.speed.tokens_per_s_per_gpu.mid / measured)
             rows.append(Residual("step", label(case), features(estimate.run), ratio))
     return rows
+
+
+def answered(*names: str) -> list[tuple[scoring.Case, Estimate]]:
+    """Cases of files with what the formulas alone say."""
+    return [pair for name in names for pair in answering.answers(name, formulas_only=True).answered]
 
 
 def label(case: scoring.Case) -> str:
@@ -51,4 +60,5 @@ def text() -> str:
 
 if __name__ == "__main__":
     FILE.write_text(text(), encoding="utf-8")
+    count_fitted.refresh()
     print(f"{FILE.name}: {len(FILE.read_text(encoding='utf-8').splitlines()) - 1} rows")

@@ -52,8 +52,8 @@ def test_four_of_five_figures_lie_in_bands_that_have_not_seen_their_source(quant
     assert 0.75 <= share(found) <= 0.88
 
 
-# A class may be the runs of one or two sources, which are off together or not at all: left out, they are held
-# or missed as one. 38 runs of A100-40GB are of two such sources (predicted better than the rest).
+# A class may be mostly runs of one or two sources, which are off together or not at all: left out, they are
+# held or missed as one. Where they are predicted better than the rest, more than 88 % are held.
 @pytest.mark.parametrize("quantity", ["memory", "step"])
 def test_bands_hold_in_every_class_with_enough_runs(quantity):
     wrong = []
@@ -70,4 +70,5 @@ def test_bands_hold_in_every_class_with_enough_runs(quantity):
                 if not 0.75 <= share(inside) <= 0.88:
                     wrong.append((title, name, round(share(inside), 3)))
     print(f"outside 75 to 88 %: {wrong}")
-    assert all(0.68 <= held_share <= 0.98 for _, _, held_share in wrong)
+    assert all(0.72 <= held_share <= 0.94 for _, _, held_share in wrong)
+    assert len(wrong) <= 4
