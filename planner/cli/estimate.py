@@ -88,8 +88,9 @@ def _show(answer: Estimate, options: Options, headroom: float, candidate: Candid
 
 def _file(path: str, options: Options, headroom: float) -> int:
     """Answer every line in order; a bad one never stops the others."""
-    content = sys.stdin.read() if path == "-" else read_text(path, "--runs")
-    lines = [(i, line) for i, line in enumerate(content.splitlines(), 1) if line.strip()]
+    content = read_text(path, "--runs")
+    # at line feeds only: JSON may hold other separators, such as U+2028, within a text
+    lines = [(i, line) for i, line in enumerate(content.split("\n"), 1) if line.strip()]
     if not lines:
         raise UserError(f"--runs {path}: no run descriptions", "one JSON object a line")
     answers = list(_answers(lines, headroom, calibration_store.known(options)))

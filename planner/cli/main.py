@@ -35,6 +35,7 @@ def main() -> None:
     """Entry point of the console script: a short process that has no use for two things that take time."""
     gc.disable()  # what imports and a search leave behind is less than the collector takes
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # searched for in every installed package
+    _open_streams()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -53,9 +54,28 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
+        _drop_output()
+        return FAILED
+    except OSError as error:  # a full disk under stdout; files that the user names have their own messages
+        _drop_output()
+        sys.stderr.write(f"error: {error}\n")
         return FAILED
     return code if isinstance(code, int) else 0
+
+
+def _open_streams() -> None:
+    """Put an empty file where a stream was closed before we started, so that nothing need ask for it."""
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY), "r")
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere, or Python complains about it when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(message: str, hint: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,22 +42,24 @@ def read_model(params: str | None, name: str | None, file: SpecFile) -> ModelSpe
 
 
 def read_spec(path: str) -> SpecFile:
-    """Read a YAML file: a mapping of model fields, or ``model:`` and ``training:`` mappings."""
+    """Read a YAML file: a mapping of model fields, or a ``model:`` mapping; and ``training:`` if wanted."""
     import yaml  # only where a file is read
 
     text = read_text(path, "--spec")
     try:
-        content = yaml.safe_load(text)
+        content = _load(text)
+    except RecursionError:
+        raise UserError(f"--spec {path}: nested too deeply", "see README, 'Model specs'") from None
     except yaml.YAMLError as error:
         raise UserError(
             f"--spec {path}: not YAML ({_first_line(error)})", "see README, 'Model specs'"
         ) from None
     if not isinstance(content, dict) or not content:
         raise UserError(f"--spec {path}: not a mapping of fields", "num_layers: 16, hidden_size: 2048, …")
-    if not {"model", "training"} & content.keys():
-        return SpecFile(path=path, model=content)
-    check_keys(content, ("model", "training"), f"--spec {path}")
-    parts = {key: content.get(key) or {} for key in ("model", "training")}
+    if "model" in content:
+        check_keys(content, ("model", "training"), f"--spec {path}")
+    fields = {key: value for key, value in content.items() if key != "training"}
+    parts = {"model": content.get("model", fields) or {}, "training": content.get("training") or {}}
     for key, value in parts.items():
         if not isinstance(value, dict):
             raise UserError(f"--spec {path}: {key} is not a mapping of fields", f"{key}: {{…}}")
@@ -63,10 +67,29 @@ def read_spec(path: str) -> SpecFile:
     return SpecFile(path=path, model=parts["model"], training=parts["training"])
 
 
+def _load(text: str) -> object:
+    """Load YAML without tags, with keys that stand once: YAML itself would let the last one win."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """A loader of its own: constructors are kept by class."""
+
+    def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[object, object]:
+        counts = Counter(key.value for key, _ in node.value if key.tag.endswith(":str"))
+        twice = next((key for key, count in counts.items() if count > 1), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(problem=f"{twice!r:.60} stands there twice")
+        return loader.construct_mapping(node, deep=True)
+
+    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
+    return yaml.load(text, Loader)
+
+
 def read_text(path: str, option: str) -> str:
-    """Read a text file of the user. Raises ``UserError`` where that fails."""
+    """Read a text file of the user; ``-`` is standard input. Raises ``UserError`` where that fails."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return content.decode("utf-8-sig")  # editors of one system put a mark in front
     except FileNotFoundError:
         raise UserError(f"{option}: no such file: {path}", "check the path") from None
     except IsADirectoryError:

@@ -226,6 +226,14 @@ def test_directory_without_config_is_refused(data_dir: Path, capsys: pytest.Capt
         "params: 1B\nmoe: 8",
         "params: 1B\nmoe: {experts: 8}",
         "!!python/object/apply:os.system ['true']",
+        "params: 1B\nparams: 2B",
+        "params: 1B\ntraining: 7",
+        "params: 1B\ntraining: {num_tokens: -5}",
+        "params: 1B\ntraining: {num_tokens: .inf}",
+        "params: 1B\ntraining: {dropout: 2}",
+        "params: 1B\ntraining: {frozen_layers: 100}",
+        "[" * 5000,
+        "{a: " * 5000,
     ],
 )
 def test_broken_spec_is_refused(content: str, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

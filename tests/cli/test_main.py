@@ -167,6 +167,68 @@ def test_closed_pipe_is_quiet() -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_closed_stream_is_no_error_of_ours(closed: str, tmp_path: Path) -> None:
+    program = "from planner.cli.main import main; main()"
+    done = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -c "{program}" gpus H100 {closed}'],
+        capture_output=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_full_disk_under_the_answer_is_one_error_and_1() -> None:
+    program = "import sys; from planner.cli.main import main; sys.argv[0] = 'plan'; main()"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program, "gpus", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_lines_of_runs_end_at_line_feeds_only(tmp_path: Path) -> None:
+    run = {"id": "a\u2028b", "model": {"params": 1e9}, "gpu": "L4-24GB", "gpus": 1, "seq_len": 512}
+    file = tmp_path / "runs.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(run, ensure_ascii=False).encode() + b"\r\n")
+    done = plan("estimate", "--runs", str(file), "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["id"] == run["id"]
+
+
+def test_standard_input_that_is_no_text_is_refused() -> None:
+    program = "import sys; from planner.cli.main import main; sys.argv[0] = 'plan'; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "estimate", "--runs", "-"],
+        input=b"\xff\xfe{}",
+        capture_output=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: --runs: cannot read '-'")
+
+
+def test_spec_may_name_model_fields_beside_the_training(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("params: 1B\ntraining: {seq_len: 512}\n")
+    done = plan("estimate", "--spec", str(spec), "--gpu", "L4", "--json")
+    assert done.returncode == 0
+    answer = json.loads(done.stdout)
+    assert answer["training"]["seq_len"] == 512
+    assert answer["model"]["name"].startswith("dense-")
+
+
 def test_answer_goes_to_stdout_and_fits_is_0() -> None:
     done = plan("suggest", "--params", "125M", "--budget", "1000")
     assert done.returncode == 0
