@@ -22,6 +22,22 @@ from planner.errors import UserError
 from planner.types import Plan
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}")
+_ONLY_FOR: dict[str, tuple[Format, ...]] = {
+    "prepare": ("aws",),
+    "session_manager": ("aws",),
+    "security_group": ("aws",),
+    "subnet": ("aws", "gcp"),
+    "zone": ("aws", "gcp", "azure"),
+    "reservation": ("aws", "gcp"),
+    "max_spot_price": ("aws", "azure"),
+    "image": ("aws", "gcp", "azure"),
+    "project": ("gcp",),
+    "subscription": ("azure",),
+    "hosts": ("local",),
+    "ssh_user": ("local",),
+    "preinstalled": ("local",),
+    "ssh_key": ("gcp", "azure", "local"),
+}
 _SLOWER_THAN_PLANNED, _START_AND_PROBE_S = 1.2, 3600.0
 
 
@@ -29,6 +45,7 @@ def run(options: Options) -> int:
     """Write the files and print their paths; with ``--iam`` print the rights only."""
     plan = store.find(options["plan"])
     kind = format_of(plan, options["format"])
+    _check_options(options, plan, kind)
     choices = _choices(options, plan, datetime.now(UTC))
     if options["iam"]:
         rights = iam.rights(cluster_of(plan, choices, kind), choices, kind)
@@ -38,6 +55,22 @@ def run(options: Options) -> int:
         choices = _prepared(plan, choices, kind)
     _write(plan, emission.emit(plan, choices, kind), options)
     return 0
+
+
+def _check_options(options: Options, plan: Plan, kind: Format) -> None:
+    """Refuse an option that this format would not heed: nothing that the user says is left out in silence."""
+    for name, formats in _ONLY_FOR.items():
+        if options[name] and kind not in formats:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(
+                f"{flag} is for {', '.join(formats)}; {plan.id} is written for {kind}", _hint(plan)
+            )
+    if options["max_spot_price"] and plan.candidate.offer.market != "spot":
+        raise UserError(f"--max-spot-price: {plan.id} is {plan.candidate.offer.market}", _hint(plan))
+
+
+def _hint(plan: Plan) -> str:
+    return f"plan cluster {plan.id}"
 
 
 def deadline_s(plan: Plan) -> float:
@@ -94,8 +127,6 @@ def _public_key(private_key: str) -> str | None:
 
 def _prepared(plan: Plan, choices: Choices, kind: Format) -> Choices:
     """Make what the cluster stands on, and return the choices with its ids."""
-    if kind != "aws":
-        raise UserError(f"--prepare is for AWS; {plan.id} is for {kind}", f"plan cluster {plan.id}")
     import boto3.session  # type: ignore[import-untyped]
     import botocore.exceptions  # type: ignore[import-untyped]
 

@@ -141,6 +141,45 @@ def test_machines_start_closed_tagged_and_with_their_profile(
         assert kept["InstanceInitiatedShutdownBehavior"]["Value"] == "terminate"
 
 
+def test_ray_up_sets_the_head_up_and_ray_down_terminates_it(
+    session: boto3.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Ray's whole launcher, in process; only SSH is replaced, by a record of what would have been run."""
+    from ray.autoscaler import sdk
+    from ray.autoscaler._private import command_runner
+    from ray.autoscaler._private.aws import config as ray_aws
+
+    said: list[str] = []
+
+    def record(self: object, cmd: str | None = None, *more: object, **named: object) -> str:
+        said.append(str(cmd))
+        return ""
+
+    for name in ("run_rsync_up", "run_rsync_down"):
+        monkeypatch.setattr(command_runner.SSHCommandRunner, name, lambda *a, **k: None)
+    monkeypatch.setattr(command_runner.SSHCommandRunner, "run", record)
+    ray_aws._get_subnets_or_die.cache_clear()
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray/auth_token").write_text("0" * 64)
+    path = emitted(tools.plan(), session, tmp_path)
+
+    sdk.create_or_update_cluster(str(path), no_config_cache=True)
+    written = yaml.safe_load(path.read_text())
+    order = [
+        next(i for i, s in enumerate(said) if wanted in s)
+        for wanted in ("uptime", *written["initialization_commands"], *written["setup_commands"])
+    ]
+    assert order == sorted(order)
+    assert "ray start --head" in said[-1]
+    (machine,) = session.client("ec2").describe_instances()["Reservations"][0]["Instances"]
+    assert machine["InstanceType"] == "g6e.12xlarge"
+
+    sdk.teardown_cluster(str(path))
+    (machine,) = session.client("ec2").describe_instances()["Reservations"][0]["Instances"]
+    assert machine["State"]["Name"] in ("shutting-down", "terminated")
+    assert not session.client("ec2").describe_volumes()["Volumes"]
+
+
 def test_roles_hold_the_rights_of_the_plan_and_no_policy_of_amazon(session: boto3.Session, tmp_path: Path):
     emitted(tools.plan(nodes=2), session, tmp_path)
     iam = session.client("iam")

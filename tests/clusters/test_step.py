@@ -16,10 +16,12 @@ from pydantic_core import PydanticUndefined
 from clusters.probe import checkpoint, model, parallel, refusals, spec, step
 from planner import lora as planner_lora
 from planner import types
+from planner.memory_activations import block_bytes
 from planner.model import model_columns
 from planner.model_count import count_params
 from planner.model_presets import preset, preset_names
 from planner.model_shapes import shape_for
+from planner.numerics import training_columns
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
@@ -201,6 +203,35 @@ def kept_bytes(trainer: step.Trainer) -> int:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         step.forward_loss(trainer, tokens, targets)
     return sum(kept.values())
+
+
+WIDE = {"hidden_size": 256, "head_dim": 64, "ffn_size": 640}
+
+
+def kept_bytes_of_a_layer(model_: dict, training: dict) -> float:
+    """What one more layer adds, from two depths; autocast's 16-bit copies of its weights left out."""
+    few, many = (built({**WIDE, **model_, "num_layers": n}, training, micro_batch=2) for n in (2, 4))
+    layer = (kept_bytes(many) - kept_bytes(few)) / 2
+    linears = [p.numel() for p in many.model.blocks[-1].parameters() if p.requires_grad and p.dim() > 1]
+    return layer - (2 * sum(linears) if training["precision"] == "bf16" else 0)
+
+
+@pytest.mark.parametrize("training", [{}, {"method": "lora"}, {"precision": "bf16-pure"}], ids=str)
+@pytest.mark.parametrize(
+    "model_", [{}, GPT2, {"norms_per_layer": 4}, MOE], ids=["llama", "gpt2", "gemma", "moe"]
+)
+def test_a_layer_keeps_the_activations_that_the_planner_predicts(model_, training):
+    training = {"seq_len": 32, "precision": "bf16", **training}
+    if training.get("method") == "lora" and model_ is MOE:
+        pytest.skip("refused by name")
+    block = block_bytes(
+        columns := model_columns([types.ModelSpec(**{**SMALL, **WIDE, **model_})]),
+        numbers := training_columns([types.TrainingSpec(**training)]),
+        numbers.unsharded,
+    )
+    per_token = block.moe if columns.num_experts > 0 else block.dense
+    predicted = 2 * 32 * float(per_token.wide + per_token.split)
+    assert kept_bytes_of_a_layer(model_, training) == pytest.approx(predicted, rel=0.05)
 
 
 def test_recompute_keeps_less_and_selective_lies_between():
