@@ -25,7 +25,8 @@ def test_a_module_does_one_thing(module: Path):
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_function_fits_on_a_screen(module: Path):
-    long = [f.name for f in functions(module) if f.end_lineno - f.lineno >= MOST_LINES_OF_A_FUNCTION]
+    # without the signature: a command of the CLI lists an option a line there
+    long = [f.name for f in functions(module) if f.end_lineno - f.body[0].lineno >= MOST_LINES_OF_A_FUNCTION]
     assert not long
 
 
