@@ -9,10 +9,12 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Literal
 
+from planner import explain as made
 from planner import nearness, units
 from planner.cli import describe, text
 from planner.cli.text import Terminal
 from planner.efficiency import bandwidth_bytes_per_s, basis
+from planner.explain import Explained
 from planner.features import Features, features
 from planner.gpus import flops_per_s, gpu, gpu_index
 from planner.links import link
@@ -43,15 +45,16 @@ def terms() -> dict[tuple[str, str], Term]:
 
 def explain(answer: Estimate, term: Terminal) -> str:
     """Draw every term: what it comes to, how, from which figures, by whom, and how sure that is."""
+    made_of = {(found.kind, found.name): inputs(found) for found in made.explain(answer)}
     lines: list[str] = []
     if answer.memory is not None:
         lines += ["MEMORY, bytes on the fullest GPU at the peak", *text.paragraph(_sizes(answer.run), term)]
         for name, value in answer.memory.parts_bytes:
-            lines += _term("memory", name, units.gib(value), answer.run, term)
+            lines += _term("memory", name, units.gib(value), made_of["memory", name], answer.run, term)
     if answer.speed is not None:
         lines += ["", "TIME, seconds of an optimizer step", *text.paragraph(_rates(answer.run), term)]
         for name, value in answer.speed.parts_s:
-            lines += _term("time", name, units.seconds(value), answer.run, term)
+            lines += _term("time", name, units.seconds(value), made_of["time", name], answer.run, term)
     return "\n".join([*lines, "", *_confidence(answer, term)])
 
 
@@ -80,12 +83,29 @@ def _confidence(answer: Estimate, term: Terminal) -> list[str]:
     return text.paragraph(confidence(answer), term)
 
 
-def _term(kind: Kind, name: str, value: str, run: Run, term: Terminal) -> Iterator[str]:
+def inputs(found: Explained) -> str:
+    """Write a term as the product that it is."""
+    if not found.factors:
+        return "nothing"
+    words = [f"{_number(f.value)} {f.unit} {f.what}".replace("  ", " ") for f in found.factors]
+    signs = ["÷" if f.divides else "×" for f in found.factors[1:]]
+    return words[0] + "".join(f" {sign} {word}" for sign, word in zip(signs, words[1:], strict=True))
+
+
+def _number(value: float) -> str:
+    """Three digits, with a suffix where large."""
+    if value == round(value) and abs(value) < 1_000_000:
+        return units.whole(value)
+    return f"{value:.3g}" if abs(value) < 1000 else units.count(value)
+
+
+def _term(kind: Kind, name: str, value: str, made_of: str, run: Run, term: Terminal) -> Iterator[str]:
     """Draw one term; of a matrix multiply the basis is that of this GPU's curve."""
     found = terms()[kind, name]
     how_sure = _gemm_basis(run) if name == "matmul" else found.basis
     yield f"  {name.replace('_', ' '):<22} {value:>10}   {how_sure}"
     yield from text.paragraph(f"= {found.formula}", term, indent="      ")
+    yield from text.paragraph(f"inputs: {made_of}", term, indent="      ")
     yield from text.paragraph(f"source: {found.source}", term, indent="      ")
 
 

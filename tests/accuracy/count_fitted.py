@@ -12,8 +12,9 @@ from planner import accuracy
 
 FILE = Path(accuracy.__file__).parent / "data" / "fitted.csv"
 SPEED_KEYS = (
-    "launch_us", "graph_share", "overlap_data", "overlap_gather", "overlap_tensor", "overlap_pipeline", "overlap_expert",
-    "overlap_context", "step_overhead_s", "micro_batch_overhead_s", "idle_share", "expert_imbalance",
+    "launch_us", "graph_share", "overlap_data", "overlap_gather", "overlap_tensor", "overlap_pipeline",
+    "overlap_expert", "overlap_context", "step_overhead_s", "micro_batch_overhead_s", "idle_share",
+    "expert_imbalance",
 )  # fmt: skip
 MEMORY_KEYS = ("extra_bytes_per_param", "kbit_saved_hidden", "kbit_saved_ffn", "fragmentation")
 

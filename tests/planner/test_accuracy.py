@@ -12,8 +12,8 @@ from planner.residuals import Residual, shipped_rows
 
 def a_row(source: str, log_ratio: float, quantity: str = "step", **changed: object) -> Residual:
     plain = dict(
-        gpu="L4", method="full", precision="bf16", framework="plan", zero_stage=0, recompute=0, tp=1, pp=1, cp=1, ep=1,
-        offload=0, moe=0, params=1e9, gpus=1.0, nodes=1.0, seq_len=2048.0, micro_tokens=2048.0,
+        gpu="L4", method="full", precision="bf16", framework="plan", zero_stage=0, recompute=0, tp=1, pp=1,
+        cp=1, ep=1, offload=0, moe=0, params=1e9, gpus=1.0, nodes=1.0, seq_len=2048.0, micro_tokens=2048.0,
     )  # fmt: skip
     return Residual(quantity, source, Features(**{**plain, **changed}), log_ratio)
 
