@@ -19,7 +19,8 @@ _VIA_HEAD = (
     f'[ -z "$RAY_HEAD_IP" ] || export http_proxy=http://$RAY_HEAD_IP:{PROXY_PORT}'
     f" https_proxy=http://$RAY_HEAD_IP:{PROXY_PORT}; "
 )
-_APT = "sudo -E apt-get update -qq && sudo -E DEBIAN_FRONTEND=noninteractive apt-get install -y -qq"
+_ROOT = '$([ "$(id -u)" = 0 ] || echo sudo -E)'
+_APT = f"{_ROOT} apt-get update -qq && {_ROOT} env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq"
 _PROXY_CONFIG = (
     f"User tinyproxy\\nGroup tinyproxy\\nPort {PROXY_PORT}\\nTimeout 600\\nAllow 10.0.0.0/8\\n"
     "Allow 172.16.0.0/12\\nAllow 192.168.0.0/16\\nConnectPort 443\\n"
@@ -75,7 +76,10 @@ def _install(via_head: bool) -> tuple[str, ...]:
     pinned, proxy = versions.software(), _VIA_HEAD if via_head else ""
     python = f"python{pinned.python}"
     return (
-        f"test -x {ENV_DIR}/bin/pip || {{ {proxy}{_APT} {python}-venv && {python} -m venv {ENV_DIR}; }}",
+        # where the host's Ubuntu has another Python, uv brings the pinned one
+        f"test -x {ENV_DIR}/bin/pip || {{ {proxy}{_APT} {python}-venv && {python} -m venv {ENV_DIR}; }} ||"
+        f" {{ python3 -m pip install --quiet --user uv &&"
+        f" python3 -m uv venv --quiet --seed --python {pinned.python} {ENV_DIR}; }}",
         f"{proxy}{ENV_DIR}/bin/pip install --quiet"
         f" 'ray[default,train]=={pinned.ray}' 'torch=={pinned.torch}'",
         f"grep -q plan-env ~/.bashrc || sed -i '1i {_PATH}' ~/.bashrc",

@@ -138,7 +138,7 @@ def _scheduling(cluster: Cluster, choices: Choices, gpu_node: bool) -> Document:
         "provisioningModel": "SPOT" if spot else "STANDARD",
         "instanceTerminationAction": "DELETE",
         "terminationTime": choices.deadline_utc(),
-        "onHostMaintenance": "TERMINATE" if gpu_node else "MIGRATE",
+        "onHostMaintenance": "TERMINATE",
         "automaticRestart": False,
     }
 

@@ -12,7 +12,8 @@ from tests.clusters import tools
 
 STUBS = {
     "sudo": 'while [[ "$1" == -* || "$1" == *=* ]]; do shift; done; exec "$@"',
-    "apt-get": 'echo "apt-get $* proxy=$https_proxy" >> $HOME/log',
+    "apt-get": 'echo "apt-get $* proxy=$https_proxy" >> $HOME/log; [[ -z "$NO_APT" || "$1" != install ]]',
+    "python3": 'echo "python3 $*" >> $HOME/log; [[ "$2" != uv ]] || python3.12 -m venv "${@: -1}"',
     "python3.12": 'echo venv >> $HOME/log; mkdir -p "$3/bin"; cp $HOME/bin/pip "$3/bin/pip"',
     "pip": 'echo "pip $* proxy=$https_proxy" >> $HOME/log',
     "tee": "cat > $HOME/tinyproxy.conf",
@@ -51,6 +52,11 @@ def test_setup_run_twice_leaves_one_environment(host: Path):
     lines = (host / ".bashrc").read_text().splitlines()
     assert lines[0] == "export PATH=$HOME/plan-env/bin:$PATH"  # before Ubuntu's .bashrc returns
     assert sum("plan-env" in line for line in lines) == 1
+
+
+def test_a_host_with_another_python_gets_the_pinned_one(host: Path):
+    assert set(run(host, efa()["setup_commands"], NO_APT="1")) == {0}
+    assert "python3 -m uv venv --quiet --seed --python 3.12" in (host / "log").read_text()
 
 
 def test_workers_without_an_address_install_through_the_head(host: Path):
