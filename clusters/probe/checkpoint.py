@@ -14,13 +14,14 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_state_dict,
     set_model_state_dict,
     set_state_dict,
 )
+from torch.distributed.checkpoint.state_dict_loader import load as load_shards
+from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 
 from .parallel import unwrap
 from .step import Trainer
@@ -42,7 +43,7 @@ def save(trainer: Trainer, directory: Path, steps_done: int) -> None:
         if _rank() == 0:
             extra["optimizer"] = split.state_dict()
     with _quiet():
-        dcp.save(_state(trainer), checkpoint_id=directory, no_dist=not dist.is_initialized())
+        save_shards(_state(trainer), checkpoint_id=directory, no_dist=not dist.is_initialized())
     if _rank() == 0:
         torch.save(extra, directory / _EXTRA)
 
@@ -52,7 +53,7 @@ def load(trainer: Trainer, directory: Path) -> int:
     extra = torch.load(directory / _EXTRA, map_location="cpu", weights_only=True)
     with _quiet():
         state = _state(trainer)
-        dcp.load(state, checkpoint_id=directory, no_dist=not dist.is_initialized())
+        load_shards(state, checkpoint_id=directory, no_dist=not dist.is_initialized())
     model, parts = unwrap(trainer.model), trainer.optimizer.parts
     if _splits_states(trainer):
         set_model_state_dict(model, state["model"])

@@ -57,8 +57,8 @@ class Experts(nn.Module):
         count = torch.bincount(chosen.flatten(), minlength=self.up.shape[0])
         ends = count.cumsum(0).to(torch.int32)
         visited = tokens[order // self.per_token]
-        routed = self._experts(visited, ends) * share.flatten()[order, None].to(visited.dtype)
-        out = torch.zeros_like(tokens, dtype=routed.dtype).index_add(0, order // self.per_token, routed)
+        routed = self._experts(visited, ends)[order.argsort()].view(len(tokens), self.per_token, -1)
+        out = (routed * share[..., None].to(routed.dtype)).sum(dim=1)
         if self.shared is not None:
             extra = self.shared(tokens)
             out = out + (extra if self.shared_gate is None else extra * self.shared_gate(tokens).sigmoid())

@@ -27,7 +27,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 class LoraLinear(nn.Module):
-    """``base(x) + 2 x up(down(dropout(x)))``. Only ``down`` and ``up`` train; ``up`` starts at zero."""
+    """``base(x) + 2 x up(down(dropout(x)))``. Only ``down`` and ``up`` train; ``up`` starts at zero.
+
+    As in Hugging Face PEFT (``tuners/lora/layer.py``) an adapter takes its input to its own number format.
+    """
 
     def __init__(self, base: nn.Linear, lora: Lora) -> None:
         super().__init__()
@@ -40,7 +43,7 @@ class LoraLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the base and of its adapter."""
-        low = self.adapter_down(self.dropout(x))
+        low = self.adapter_down(self.dropout(x.to(self.adapter_down.weight.dtype)))
         out: Tensor = self.base(x) + ALPHA_OVER_RANK * self.adapter_up(low)
         return out
 
