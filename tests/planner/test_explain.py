@@ -19,7 +19,8 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "pipeline of experts": {
         "model": {"name": "mixtral-8x7b"}, "gpu": "H100-SXM5-80GB", "gpus": 64,
-        "micro_batch": 1, "grad_accum": 8, "layout": {"dp": 8, "tp": 2, "pp": 4, "ep": 8, "sharding": "zero1"},
+        "micro_batch": 1, "grad_accum": 8,
+        "layout": {"dp": 8, "tp": 2, "pp": 4, "ep": 8, "sharding": "zero1"},
         "recompute": "full",
     },
     "qlora": {
