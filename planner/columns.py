@@ -109,6 +109,7 @@ class LinkColumns:
     span_ranks: Array  # ranks that the link joins (bridges: 2 or 4); inf = all of the node
     beyond_bytes_per_s: Array  # bus bandwidth where a group is wider than that
     all_to_all_share: Array  # of the ring's rate that all-to-all reaches inside a node
+    hidden_share: Array  # of the compute that traffic inside a node may hide behind
     domain_nodes: Array  # nodes that share one NVLink domain; 1 = none
     group_net_bytes_per_s: Array  # most that one group sends out of a node or such a domain; inf = no limit
     step_s: Array  # latency of one step of a ring inside the node
@@ -124,6 +125,7 @@ def _no_links() -> LinkColumns:
     one, zero = np.float64(1.0), np.float64(0.0)
     names = LinkColumns.__dataclass_fields__
     ones = {
+        "hidden_share",
         "ring_bytes_per_s",
         "beyond_bytes_per_s",
         "net_bytes_per_s_per_node",

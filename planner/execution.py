@@ -102,6 +102,7 @@ class KernelColumns:
     residual: Traffic
     gated_ffn: Traffic
     plain_ffn: Traffic
+    composed_gelu: Traffic
     rope: Traffic
     dropout: Traffic
     linear: Traffic
@@ -167,7 +168,8 @@ class ExecutionColumns:
     score_bytes: Array  # moved per attention score, forward and backward, where scores are materialised
     launch_s: Array  # CPU seconds per kernel launch
     habits: HabitColumns
-    reduce_bytes: Array  # per gradient element on the wire
+    reduce_bytes: Array  # per gradient element on the wire, ZeRO-3 / FSDP
+    whole_reduce_bytes: Array  # the same where weights are whole: fp32 gradients under autocast
     gather_bytes: Array  # per parameter on the wire
     cast_bytes: Array  # moved per parameter and micro-batch to make low-precision copies of weights
     fp8_weight_bytes: Array  # moved per parameter and micro-batch (once a step where kept) to cast weights
@@ -297,6 +299,7 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
         launch_s=_scalar(launch_us * 1e-6),
         habits=_habits(speed),
         reduce_bytes=_scalar(2.0 if pure16 else memory.reduce_bytes),
+        whole_reduce_bytes=_scalar(_whole_reduce_bytes(training, memory, pure16=pure16, wide=wide)),
         gather_bytes=_scalar(4.0 if wide else 1.0 if speed.fp8_gather and fp8 else 2.0),
         cast_bytes=_scalar(_cast_bytes(training, memory, pure16=pure16, wide=wide)),
         fp8_weight_bytes=_scalar(speed.fp8_weight_bytes if fp8 else 0.0),
@@ -312,6 +315,16 @@ def _columns_of(training: TrainingSpec) -> ExecutionColumns:
         quantised=_scalar(lora is not None and lora.base_bits < 16),
         adapters=_adapters(training, lora, memory),
     )
+
+
+def _whole_reduce_bytes(
+    training: TrainingSpec, memory: frameworks.MemoryProfile, *, pure16: bool, wide: bool
+) -> float:
+    """Bytes of a gradient on the wire where weights are whole: that of its weight, or the framework's."""
+    if pure16:
+        return 2.0
+    amp = (training.numerics or memory.numerics) == "fp32-weights-amp"
+    return 4.0 if wide or amp else memory.reduce_bytes
 
 
 def _attention_tokens(training: TrainingSpec, speed: SpeedProfile) -> float:

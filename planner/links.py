@@ -50,6 +50,7 @@ class Link:
     span_ranks: float
     beyond_bytes_per_s: float
     all_to_all_share: float
+    hidden_share: float
     domain_gpus: float
     domain_net_bytes_per_s: float
     cap_bytes_per_s: float
@@ -88,6 +89,7 @@ def _record(row: dict[str, str]) -> Link:
         span_ranks=_number(row["span_ranks"], np.inf),
         beyond_bytes_per_s=_number(row["beyond_gb_per_s"], 0.0) * 1e9,
         all_to_all_share=_number(row["all_to_all_share"], 1.0),
+        hidden_share=_number(row["hidden_share"], 1.0),
         domain_gpus=_number(row["domain_gpus"], 0.0),
         domain_net_bytes_per_s=_number(row["domain_net_gb_per_s"], np.inf) * 1e9,
         cap_bytes_per_s=_number(row["cap_gb_per_s"], np.inf) * 1e9,
@@ -206,6 +208,7 @@ def _link_row(found: Links, gpus_per_node: int) -> tuple[float, ...]:
         inside.span_ranks,
         inside.beyond_bytes_per_s or inside.rate(),
         inside.all_to_all_share,
+        inside.hidden_share,
         max(1.0, inside.domain_gpus / gpus_per_node),
         min(inside.domain_net_bytes_per_s, between.group_cap_bytes_per_s),
         inside.step_s,

@@ -77,7 +77,7 @@ def _estimate(
     count = layout.grad_accum
     data = data_visible_s(
         data_s(parameters, execution, layout, machine), micro.forward, micro.backward,
-        last_share(model, layout, parameters), execution, layout,
+        last_share(model, layout, parameters), execution, layout, machine,
     )  # fmt: skip
     pipeline = pipeline_s(model, execution, layout, machine) * (1 - execution.habits.overlap_pipeline)
     busy = micro.forward + micro.backward

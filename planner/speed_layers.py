@@ -37,7 +37,7 @@ WINDOW_TILE_KEYS = 256.0
 # Grouped matrix multiplies over experts against one of the same total size: the narrower an expert, the
 # shorter the inner products and the more of each is start and end. Width at which half is left (fitted; see
 # tests/accuracy/NOTES.md).
-GROUPED_HALF_WIDTH = 900.0
+GROUPED_HALF_WIDTH = 700.0
 # Kernels of one adapter (dropout, casts, two multiplies, scale, add: huggingface/peft
 # tuners/lora/layer.py) and of unpacking one quantised weight (bitsandbytes functional.py
 # dequantize_4bit).

@@ -9,6 +9,7 @@ import numpy as np
 from planner import collectives
 from planner.columns import Array, LayoutColumns, MachineColumns, ModelColumns
 from planner.execution import ExecutionColumns
+from planner.masks import pick
 from planner.speed_layers import tokens_per_micro_batch
 from planner.speed_streams import adapter_widths
 
@@ -159,8 +160,9 @@ def data_s(
         frozen, parameters.dense + parameters.ends, parameters.trained_dense + parameters.trained_ends
     )
     reduced = parameters.trained_dense + parameters.trained_ends
+    reduce_bytes = pick(frozen == 1, execution.reduce_bytes, execution.whole_reduce_bytes)
     gather = _gather(gathered * gather_bytes, group, per_node, machine)
-    reduce_ = _reduce(reduced * execution.reduce_bytes, group, ranks / group, per_node, machine)
+    reduce_ = _reduce(reduced * reduce_bytes, group, ranks / group, per_node, machine)
     if np.any(parameters.experts):
         expert_ranks = np.maximum(ranks * layout.tp / (layout.ep * layout.etp), 1)
         expert_group = np.minimum(group, expert_ranks)
@@ -168,7 +170,7 @@ def data_s(
         experts = np.where(frozen, parameters.experts, parameters.trained_experts)
         more_gather = _gather(experts * gather_bytes, expert_group, spread, machine)
         more_reduce = _reduce(
-            parameters.trained_experts * execution.reduce_bytes,
+            parameters.trained_experts * reduce_bytes,
             expert_group,
             expert_ranks / expert_group,
             spread,

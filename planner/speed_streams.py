@@ -122,14 +122,24 @@ def _ffn_elements(model: ModelColumns) -> Array:
     return dense * model.ffn + moe * (model.shared_ffn + model.experts_per_token * model.expert_ffn)
 
 
+def _is_gpt2(model: ModelColumns) -> Array:
+    """Decoders with learned positions and as many key heads as query heads: GPT-2 and its kin, whose gelu
+    eager code composes of element-wise kernels (huggingface/transformers activations.py NewGELUActivation).
+    """
+    whole = model.q_width == model.k_width
+    return model.learned_positions * model.causal * whole
+
+
 def _split_items(model: ModelColumns, execution: ExecutionColumns) -> _Items:
     """Operations on tensors that tensor parallel splits: (traffic, elements per token, count)."""
     ffn = _ffn_elements(model)
     rotates = 1 - model.learned_positions
     attention = model.q_width + model.k_width + model.v_width
+    composed = (1 - model.gated) * _is_gpt2(model)
     return (
         (execution.kernels.gated_ffn, ffn * model.gated, model.gated),
-        (execution.kernels.plain_ffn, ffn * (1 - model.gated), 1 - model.gated),
+        (execution.kernels.plain_ffn, ffn * (1 - model.gated - composed), 1 - model.gated - composed),
+        (execution.kernels.composed_gelu, ffn * composed, composed),
         (execution.kernels.rope, (model.q_width + model.k_width) * rotates, rotates),
         (execution.kernels.linear, attention + (1 + model.gated) * ffn, 2 + model.gated),
     )

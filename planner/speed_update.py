@@ -44,13 +44,21 @@ def data_visible_s(
     last: Array,
     execution: ExecutionColumns,
     layout: LayoutColumns,
+    machine: MachineColumns,
 ) -> Array:
     """Visible seconds a step of data-parallel traffic: what does not fit under compute, the last block's
     share, and what compute loses to traffic beside it.
+
+    Traffic through host memory does not hide: two RTX 3090 take compute plus traffic, whatever the batch
+    (AnswerDotAI/fsdp_qlora benchmarks_03_2024.md, huggingface/transformers issue 9371).
     """
     habits = execution.habits
     every = np.where(layout.pp > 1, 1, layout.grad_accum)
-    room_forward, room_backward = habits.overlap_gather * forward, habits.overlap_data * backward
+    hides = machine.links.hidden_share
+    room_forward, room_backward = (
+        hides * habits.overlap_gather * forward,
+        hides * habits.overlap_data * backward,
+    )
     # ZeRO-3: parameters for each direction of each micro-batch, gradients with each backward pass
     sharded = every * (
         _visible(data.gather, room_forward, last) + _visible(data.gather + data.reduce, room_backward, last)
