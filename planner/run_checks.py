@@ -28,6 +28,11 @@ def check_training(model: ModelSpec, training: TrainingSpec) -> None:
     ):
         if value is not None and not 0 < value <= most:
             raise UserError(f"{name} is {value:g}, not a number of tokens", f"{name} from 1 to {most:g}")
+    if model.positional == "learned" and model.max_position and training.seq_len > model.max_position:
+        raise UserError(
+            f"sequence length {training.seq_len} is over the {model.max_position} positions of {model.name}",
+            f"--seq-len {model.max_position}",
+        )
     recipe = training.fp8_recipe
     if recipe is not None and recipe not in FP8_RECIPES:
         near = did_you_mean(recipe, FP8_RECIPES)

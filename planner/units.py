@@ -278,6 +278,11 @@ def hours_band(band_h: Band | None) -> str:
     return _band(band_h, scale, decimals, f" {unit}")
 
 
+def gpu_hours(value_h: float) -> str:
+    """Print GPU hours without the unit: whole ones from 10 on, ``0.11`` below."""
+    return whole(value_h) if value_h >= 9.95 else f"{value_h:.2g}"
+
+
 def duration(value_s: float | None) -> str:
     """Print seconds as a length of time, as ``hours``."""
     return UNKNOWN if value_s is None else hours(value_s / 3600)

@@ -129,7 +129,6 @@ def _training(options: Options, model: ModelSpec, file: SpecFile) -> tuple[Train
     defaults += [key for key in ("method", "precision", "optimizer", "framework") if key not in values]
 
     training = build(TrainingSpec, values, "training")
-    _check_positions(model, training)
     check_training(model, training)
     return training, (f"default {', '.join(defaults)}",) if defaults else ()
 
@@ -169,15 +168,6 @@ def _framework(name: str | None) -> str | None:
             f"--framework takes {', '.join(known)}",
         )
     return name
-
-
-def _check_positions(model: ModelSpec, training: TrainingSpec) -> None:
-    """Refuse sequences that are longer than the table of learned positions."""
-    if model.positional == "learned" and model.max_position and training.seq_len > model.max_position:
-        raise UserError(
-            f"sequence length {training.seq_len} is over the {model.max_position} positions of {model.name}",
-            f"--seq-len {model.max_position}",
-        )
 
 
 # ------------------------------------------------------------------------------------- layout

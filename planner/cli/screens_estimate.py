@@ -183,7 +183,7 @@ def _totals(answer: Estimate, candidate: Candidate | None, term: Terminal) -> It
         yield from text.table(columns, rows, term.width - 1, indent=" ")
     elif answer.whole is not None:
         cost = units.usd_band(answer.whole.cost_usd) if answer.whole.cost_usd else "price unknown"
-        gpu_hours = units.whole(answer.whole.gpu_hours.mid)
+        gpu_hours = units.gpu_hours(answer.whole.gpu_hours.mid)
         yield f"Whole run: {units.hours_band(answer.whole.hours)}, {gpu_hours} GPU hours, {cost}"
     else:
         yield "Whole run: unknown, --tokens was not given"

@@ -238,7 +238,7 @@ def _misses(answer: Suggestion, now: datetime, term: Terminal) -> Iterator[str]:
             str(c.rank),
             describe.gpus(c.run),
             units.hours_band(c.hours),
-            units.usd_band(c.cost_usd, sign=""),
+            units.usd_band(c.cost_usd, sign="" if c.cost_is_complete else "≥ "),
         ]
         cells[1:1] = [_over_by(c, answer)] if budget is not None else []
         cells += [_buys(c, answer)] if budget is not None else []

@@ -262,7 +262,9 @@ def test_a_candidate_comes_back_as_the_run_it_was():
     "name", ["gpt2", "bert-base", "mixtral-8x7b", "deepseek-v3", "nanochat-d20-main", "opt-350m"]
 )
 def test_every_kind_of_model_survives_the_way_through_a_candidate(name):
-    assert parse_run(a_candidate(model=preset(name).model_dump(mode="json"))).model == preset(name)
+    training = TrainingSpec(seq_len=512).model_dump(mode="json")
+    line = a_candidate(model=preset(name).model_dump(mode="json"), training=training)
+    assert parse_run(line).model == preset(name)
 
 
 def test_a_candidate_pins_every_part_of_its_layout():
@@ -341,6 +343,7 @@ def test_answers_are_accepted_in_a_candidate_only():
         (a_run(usd_per_gpu_hour=-2), "usd_per_gpu_hour is -2, not a price"),
         (a_run(usd_per_gpu_hour="cheap"), "usd_per_gpu_hour is 'cheap'"),
         (a_run(dropout=-1), "dropout is -1, not a share"),
+        (a_run(model={"name": "gpt2"}), "sequence length 8192 is over the 1024 positions of gpt2"),
         (a_run(dropout=1.5), "dropout is 1.5, not a share"),
         (a_run(frozen_layers=33), "frozen_layers is 33, but llama3-8b has 32 layers"),
         (a_run(fp8_recipe="tensorwize"), "fp8_recipe 'tensorwize': not supported"),

@@ -228,3 +228,10 @@ def test_quantity_prints_as_on_the_screens(printed: str, expected: str) -> None:
 )
 def test_unknown_quantity_says_so(show: object) -> None:
     assert show(None) == "unknown"  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.1063, "0.11"), (3.0, "3"), (9.94, "9.9"), (9.96, "10"), (7_070_727, "7,070,727")]
+)
+def test_gpu_hours_are_never_rounded_to_zero(value, shown):
+    assert units.gpu_hours(value) == shown
