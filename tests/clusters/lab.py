@@ -14,11 +14,12 @@ import sys
 import time
 from pathlib import Path
 
+PYTHON_DIR = Path(sys.executable).parent
 GATEWAY, PREFIX = "10.77.0.1", 24
 NEEDED = ("ip", "unshare", "nsenter", "sshd", "ssh-keygen", "ssh", "rsync", "mount", "setsid")
 SSHD_CONFIG = """\
 Port 22
-ListenAddress {ip}
+ListenAddress 0.0.0.0
 HostKey {lab}/host_key
 PidFile none
 AuthorizedKeysFile /root/.ssh/authorized_keys
@@ -32,6 +33,8 @@ MaxStartups 100:30:200
 INSIDE = """\
 mount --make-rprivate / && mount -t proc proc /proc && hostname {name}
 {binds}
+cp /etc/passwd {home}/passwd && echo 'ubuntu:x:0:0::/root:/bin/bash' >> {home}/passwd
+mount --bind {home}/passwd /etc/passwd
 mount --rbind {home} /root
 mkdir -p /tmp/ray /run/sshd
 mount --bind {home}/tmp_ray /tmp/ray && mount -t tmpfs -o size=2g tmpfs /dev/shm
@@ -78,15 +81,17 @@ def sh(command: str, check: bool = True) -> str:
 class Host:
     """One host: it has an address on the bridge, a home, an sshd, and processes that only it sees."""
 
-    def __init__(self, lab: Path, number: int, ip: str, gpus: int) -> None:
+    def __init__(
+        self, lab: Path, number: int, ip: str, gpus: int, keys: str, env: str = "", prefix: int = PREFIX
+    ) -> None:
         self.ip, self.ns, self.home = ip, f"lab{number}", lab / f"host{number}"
         self.down = self.home / "down"
-        self._files(lab, gpus)
+        self._files(lab, gpus, keys, env)
         ns = self.ns
         sh(
             f"ip netns add {ns}; ip link add {ns}h type veth peer name {ns}n;"
             f" ip link set {ns}n netns {ns} name eth0; ip link set {ns}h master labbr up;"
-            f" ip -n {ns} addr add {ip}/{PREFIX} dev eth0;"
+            f" ip -n {ns} addr add {ip}/{prefix} dev eth0;"
             f" ip -n {ns} link set eth0 up; ip -n {ns} link set lo up; ip -n {ns} route add default dev eth0"
         )
         inside = INSIDE.format(
@@ -101,17 +106,24 @@ class Host:
             start_new_session=True,
         )
 
-    def _files(self, lab: Path, gpus: int) -> None:
+    def _files(self, lab: Path, gpus: int, keys: str, env: str) -> None:
         for part in (".ssh", "tmp_ray", "bin"):
             (self.home / part).mkdir(parents=True)
-        (self.home / ".ssh/authorized_keys").write_text((lab / "key.pub").read_text())
-        (self.home / "sshd_config").write_text(SSHD_CONFIG.format(ip=self.ip, lab=lab))
-        path = f"export PATH={self.home}/bin:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin\n"
+        (self.home / ".ssh/authorized_keys").write_text(keys)
+        (self.home / "sshd_config").write_text(SSHD_CONFIG.format(lab=lab))
+        path = (
+            f"export PATH={self.home}/bin:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin\n" + env
+        )
         (self.home / ".bashrc").write_text(path)
         (self.home / ".bash_profile").write_text(path)
         tools = {  # eight GPUs that are not there, and an off switch that leaves a mark
             "nvidia-smi": f'case "$1" in -L) seq {gpus};; *driver*) echo 595.91;; esac\n',
             "shutdown": f"touch {self.down}\n",
+            # the pinned Python, Ray and torch: what this test runs on, wherever a setup command installs them
+            "apt-get": "true\n",
+            "cloud-init": "true\n",
+            "python3.12": f'mkdir -p "$3/bin"; ln -sf {PYTHON_DIR}/ray {PYTHON_DIR}/python "$3/bin/"\n'
+            'printf "#!/bin/bash\\necho pip >> ~/setup.log\\n" > "$3/bin/pip"; chmod +x "$3/bin/pip"\n',
         }
         for name, body in tools.items():
             (self.home / "bin" / name).write_text(f"#!/bin/bash\n{body}")
@@ -151,7 +163,8 @@ def main(lab: Path) -> None:
         " ip link set labbr up"
     )
     sh(f"ssh-keygen -q -t ed25519 -N '' -f {lab}/host_key; ssh-keygen -q -t ed25519 -N '' -f {lab}/key")
-    hosts = [Host(lab, i, ip, asked["gpus_per_node"]) for i, ip in enumerate(asked["hosts"])]
+    keys = (lab / "key.pub").read_text()
+    hosts = [Host(lab, i, ip, asked["gpus_per_node"], keys) for i, ip in enumerate(asked["hosts"])]
     try:
         print(json.dumps(trial(lab, asked, hosts)))
     finally:
@@ -173,7 +186,7 @@ def trial(lab: Path, asked: dict, hosts: list[Host]) -> dict:
     return seen
 
 
-def client(lab: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def client(lab: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
     """One of Ray's commands, as the user runs it."""
     env = {
         **os.environ,
@@ -182,6 +195,7 @@ def client(lab: Path, *command: str) -> subprocess.CompletedProcess[str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(lab / "auth_token"),
+        **more,
     }
     (lab / "home").mkdir(exist_ok=True)
     return subprocess.run(
