@@ -65,7 +65,7 @@ def block_bytes(model: ModelColumns, training: TrainingColumns, formats: FormatC
         ),
         head=_norm_tensors(model, block, formats) * model.hidden + e * model.hidden + 4,
         backward_wide=(formats.residual + e) * model.hidden,
-        backward_split=(1 + model.gated) * e * widest,
+        backward_split=(1 + model.gated * (1 - block.gated_in_place)) * e * widest,
     )
 
 

@@ -81,6 +81,7 @@ class BlockColumns:
     fused_norm: Array
     gated_copies: Array  # tensors of feed-forward width that a gated feed-forward keeps
     plain_copies: Array  # the same without a gate
+    gated_in_place: Array  # 1 = gradients of gate and up take the place of their values (Liger, Unsloth)
     kv_repeated: Array
     separate_linears: Array  # 1 = q, k, v (and gate, up) are linears of their own
     eager: Array  # 1 = attention scores are materialised
@@ -241,6 +242,7 @@ def _block(training: TrainingSpec, profile: MemoryProfile) -> BlockColumns:
     return BlockColumns(
         fused_norm=scalar(profile.fused_norm or compiled or bool(training.fused_kernels)),
         gated_copies=scalar(gated),
+        gated_in_place=scalar(bool(training.fused_kernels)),
         plain_copies=scalar(min(2.0, profile.plain_ffn_copies) if compiled else profile.plain_ffn_copies),
         kv_repeated=scalar(profile.kv_repeated),
         separate_linears=scalar(profile.separate_linears),
