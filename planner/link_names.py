@@ -212,6 +212,19 @@ def fabric_of(card: Gpu, gpus_per_node: int, text: str) -> str:
     return "roce" if is_board(card) and gbit >= 200 else "ethernet"
 
 
+_INSIDE = re.compile(
+    r"nvlink|nvswitch|nvl\d|pci|p2p|peer|xgmi|infinity|fabric|host|single|one |node|slow|none"
+)
+
+
+def unread(text: str | None) -> tuple[str, ...]:
+    """Sentence for a text in which no link is found: what it says counts for nothing, and that is said."""
+    said = (text or "").strip().lower()
+    if not said or _INSIDE.search(said) or _named_fabric(said) or _RATE.search(said):
+        return ()
+    return (f"interconnect {text!r:.60} names no link that is known: taken as not stated",)
+
+
 def is_dgx(text: str) -> bool:
     """Tell whether ``text`` names a DGX or a SuperPOD: one port per GPU, by its data sheet."""
     return re.search(r"\bdgx|superpod", text.lower()) is not None

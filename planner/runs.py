@@ -14,6 +14,7 @@ from decimal import Decimal, InvalidOperation
 
 from planner.errors import UserError, did_you_mean
 from planner.gpus import gpu
+from planner.link_names import unread
 from planner.links import links_for
 from planner.records import build
 from planner.run_checks import check_shape, check_training
@@ -132,7 +133,7 @@ def _description(given: Mapping[str, object]) -> RunRequest:
         gpus_per_node=per_node,
         interconnect=line.text("interconnect"),
         usd_per_gpu_hour=_price(given.get("usd_per_gpu_hour"), "usd_per_gpu_hour"),
-        assumed=(*said, *assumed, *said_of_nodes, *said_of_layout),
+        assumed=(*said, *assumed, *said_of_nodes, *said_of_layout, *unread(line.text("interconnect"))),
     )
 
 

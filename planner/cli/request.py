@@ -12,6 +12,7 @@ from planner.defaults import TOKENS_PER_PARAMETER
 from planner.errors import UserError, did_you_mean
 from planner.frameworks import match_id, profile_ids
 from planner.gpus import matching_ids
+from planner.link_names import unread
 from planner.model_count import count_params
 from planner.records import build
 from planner.run_checks import check_training
@@ -226,7 +227,7 @@ def run_request(options: Options, asked: Request) -> RunRequest:
         num_gpus=num_gpus,
         gpus_per_node=per_node,
         interconnect=options["interconnect"],
-        assumed=assumed,
+        assumed=(*assumed, *unread(options["interconnect"])),
     )
 
 

@@ -225,6 +225,11 @@ def test_another_stated_parameter_count_is_said_and_not_used():
     assert any("the line says 9e+09" in text for text in run.assumed)
 
 
+def test_an_interconnect_that_names_no_link_is_said():
+    assert any("'banana' names no link" in text for text in parse_run(a_run(interconnect="banana")).assumed)
+    assert not any("names no link" in text for text in parse_run(a_run()).assumed)
+
+
 # ------------------------------------------------------------------------------------ candidates
 
 
