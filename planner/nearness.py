@@ -258,6 +258,8 @@ def spreads(quantity: Quantity, runs: Sequence[Features], known: Residuals) -> S
     alike = np.where(table.figure == _code(quantity), 1.0, np.exp(-per["figure"]))
     alike = alike * np.where(table.own, OWN_WEIGHT, 1.0)
     scale, near = _scale(weight @ (table.by_source * alike[:, None]), table, per)
+    seen = np.isin(asked.codes["gpu"], table.traits.codes["gpu"])
+    scale = scale * np.where(seen, 1.0, per["unseen"])
     down = np.maximum(per["low"] * scale, per["narrowest"])
     up = np.maximum(per["high"] * scale, per["narrowest"])
     return Spreads(np.exp(middle - down), np.exp(middle), np.exp(middle + up), near)

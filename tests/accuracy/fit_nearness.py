@@ -1,8 +1,8 @@
 """Search for the distances of ``planner/data/nearness.csv``: narrow bands that hold with a source left out.
 
 ``PYTHONPATH=.:tests/accuracy python tests/accuracy/fit_nearness.py memory|step [SECONDS]`` prints what it
-found, to be rounded and written into the file by hand: a random walk from the values that stand there. What it
-makes small: the interval score for 80 % (width + 10 x what is missed; Gneiting and Raftery 2007), a run
+found, to be rounded and written into the file by hand: a random walk from the values that stand there. It
+makes the interval score for 80 % small (width + 10 x what is missed; Gneiting and Raftery 2007), a run
 weighing 1 / sqrt(runs of its source), and more where classes with at least 30 runs are outside 77 to 86 %.
 """
 
@@ -19,7 +19,7 @@ from test_bands_hold import CLASSES, SIZEABLE
 from planner import nearness
 from planner.residuals import Residual, shipped_rows
 
-FIXED = ("lonely", "narrowest", "noise", "precision", "recompute")
+FIXED = ("lonely", "unseen", "narrowest", "noise", "precision", "recompute")
 BOUNDS = {"crowd": (0.2, 1.0), "low": (1.0, 3.5), "high": (1.0, 3.5), "most": (0.2, 1.5)}
 LARGEST = 5.0
 
@@ -79,7 +79,8 @@ def ends(of: Problem, per: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
     total = (near * power).sum(axis=1)
     alone = per["parent"] / (total + per["parent"])
     scale = (1 - alone) * (sizes * power).sum(axis=1) / np.maximum(total, 1e-300) + alone * everywhere
-    scale = scale * (1 + per["lonely"] * alone)
+    seen = ((of.differ["gpu"] == 0) & ~of.one_source).any(axis=1)
+    scale = scale * (1 + per["lonely"] * alone) * np.where(seen, 1.0, per["unseen"])
     low, high = (np.maximum(per[side] * scale, per["narrowest"]) for side in ("low", "high"))
     return -low, high
 

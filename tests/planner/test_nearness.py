@@ -65,6 +65,16 @@ def test_a_band_is_wider_where_no_run_is_near_and_that_is_said() -> None:
     assert support("step", other, known).num_runs == 0
 
 
+@pytest.mark.parametrize("quantity", ["device", "step"])
+def test_a_gpu_that_nobody_measured_has_a_wider_band_than_its_like(quantity: Quantity) -> None:
+    measured = {
+        row.features.gpu for row in shipped_rows() if (row.quantity == "step") == (quantity == "step")
+    }
+    unseen = replace(RUN, gpu="A30")
+    assert unseen.gpu not in measured
+    assert width(quantity, unseen, shipped()) > 1.2 * width(quantity, RUN, shipped())
+
+
 def test_without_any_run_the_formulas_answer_with_the_widest_band() -> None:
     found = spreads("step", [RUN], none())
     assert found.middle[0] == 1
