@@ -29,6 +29,7 @@ DEFAULT_TOP = 5
 def run(options: Options) -> int:
     """Answer one ``plan suggest``; returns 3 where nothing fits."""
     asked, bounds = request(options), goal(options)
+    _check_out(options["out"])
     _check_size(asked, bounds)
     shown = top(options) or DEFAULT_TOP
     now = datetime.now(UTC)
@@ -43,6 +44,12 @@ def run(options: Options) -> int:
     if options["out"]:
         _write_plan(plans[0] if fits else None, options["out"])
     return 0 if fits else NOTHING_FITS
+
+
+def _check_out(path: str | None) -> None:
+    """Refuse a file that cannot be written before anything is searched or printed."""
+    if path is not None and (Path(path).is_dir() or not Path(path).parent.is_dir()):
+        raise UserError(f"--out: cannot write {path!r:.200} (a directory, or in none)", "--out plan.yaml")
 
 
 def _check_size(asked: Request, bounds: Goal) -> None:
