@@ -46,12 +46,9 @@ def alike(one: Residual, other: Residual) -> bool:
     )
 
 
-@pytest.mark.parametrize("quantity", ["memory", "step"])
-def test_one_run_of_torchtitan_predicts_its_others_better(quantity):
-    before, after = errors("pytorch/torchtitan", quantity)
-    print(
-        f"\n{quantity}: {np.mean(before):.1%} before, {np.mean(after):.1%} after, {len(before)} runs in turn"
-    )
+def test_one_run_of_torchtitan_predicts_the_speed_of_its_others_better():
+    before, after = errors("pytorch/torchtitan", "step")
+    print(f"\n{np.mean(before):.1%} before, {np.mean(after):.1%} after, {len(before)} runs in turn")
     assert np.mean(after) < 0.95 * np.mean(before)
 
 
