@@ -137,6 +137,7 @@ def _estimate(
     whole = None
     if training.num_tokens is not None:
         whole = whole_run(in_time.step_s, work_of_run(run), request.usd_per_gpu_hour)
+        said.append("whole: training, checkpoints and work done again; no set-up, probe or billing rules")
     return Estimate.model_construct(
         run=run, memory=in_memory, speed=in_time, whole=whole, warnings=tuple(dict.fromkeys(said))
     )

@@ -15,6 +15,7 @@ from planner.legality import check_layout, degrees_reason
 from planner.model import check_model
 from planner.model_count import count_params
 from planner.nearness import Residuals
+from planner.run_checks import check_training
 from planner.runs import RunRequest, shape_of
 from planner.search_state import OK, Found
 from planner.types import Layout, LayoutPins, Run, Shape, TrainingSpec
@@ -34,6 +35,7 @@ def complete(request: RunRequest, headroom: float, known: Residuals) -> Complete
     Raises ``UserError`` for a layout that cannot run, or a GPU that cannot compute in the precision.
     """
     check_model(request.model)
+    check_training(request.model, request.training)
     request = _with_habits(request)
     shape = shape_of(request)
     card = gpus.gpu(shape.gpu)
@@ -96,7 +98,10 @@ def _batch(request: RunRequest) -> tuple[TrainingSpec, BatchRule, tuple[str, ...
     pretrain = training.method == "pretrain"
     usual = TOKENS_PER_PARAMETER * count_params(request.model).total if pretrain else math.inf
     batch = default_batch_tokens(request.model, pretrain, training.seq_len, training.num_tokens or usual)
-    sequences = batch // training.seq_len
+    split = (pins.tp or 1) * (pins.pp or 1) * (pins.cp or 1)
+    ranks = pins.dp or max(1, request.num_gpus // split)
+    # every rank has something to do, also where a fine-tuning of few tokens would take a smaller batch
+    sequences = max(batch // training.seq_len, ranks * (pins.micro_batch or 1) * (pins.grad_accum or 1))
     said = f"global batch not given: {sequences} sequences assumed"
     return training, BatchRule(sequences, exact=False), (said,)
 
@@ -129,7 +134,7 @@ def _searched(
         return layout_of(picks.table, best), f"{words} was chosen for what the run leaves open"
     if np.isfinite(found.misses.device_bytes[0]):
         return layout_of(found.misses.table, 0), "no layout fits: the one that needs least memory was chosen"
-    raise _impossible(request, training, shape)
+    raise _impossible(request, batch, shape)
 
 
 def _search(
@@ -155,15 +160,17 @@ def _search(
     )
 
 
-def _impossible(request: RunRequest, training: TrainingSpec, shape: Shape) -> UserError:
+def _impossible(request: RunRequest, batch: BatchRule, shape: Shape) -> UserError:
     """Say why the degrees that are given leave no legal layout."""
     pins = request.pins
     num_gpus = shape.gpus_per_node * shape.num_nodes
     given = {k: v for k, v in pins.model_dump().items() if v is not None and k in Layout.model_fields}
     tp, pp, cp = pins.tp or 1, pins.pp or 1, pins.cp or 1
     layout = Layout().model_copy(update={**given, "dp": pins.dp or max(1, num_gpus // (tp * pp * cp))})
-    reason = degrees_reason(request.model, training, layout, pins.grad_accum)
+    reason = degrees_reason(request.model, request.training, layout, pins.grad_accum)
+    hint = "leave a degree out"
     if reason is None:
-        sequences = (training.global_batch_tokens or 0) // training.seq_len
-        reason = f"no legal layout on {num_gpus} GPUs makes a global batch of {sequences} sequences"
-    return UserError(f"{reason} ({request.model.name} on {num_gpus}x {shape.gpu})", "leave a degree out")
+        reason = f"no legal layout on {num_gpus} GPUs makes a global batch of {batch.sequences} sequences"
+        each = layout.dp * (pins.micro_batch or 1) * (pins.grad_accum or 1)
+        hint = f"a global batch of a multiple of {each} sequences"
+    return UserError(f"{reason} ({request.model.name} on {num_gpus}x {shape.gpu})", hint)

@@ -161,8 +161,10 @@ def gpu(name: str) -> Gpu:
     found = exact if len(exact) == 1 else match(name)
     if len(found) > 1:
         ids = ", ".join(g.id for g in found)
+        # the plainest name: the card that most who say "H100" mean is the board's own form
+        plainest = next((g for g in found if g.form_factor.startswith("sxm")), found[0])
         raise UserError(
-            f"GPU {name!r} can mean several: {ids}", f"say which, for example --gpu '{found[-1].id}'"
+            f"GPU {name!r} can mean several: {ids}", f"say which, for example --gpu '{plainest.id}'"
         )
     return found[0]
 

@@ -15,6 +15,7 @@ from planner.grouping import Index
 from planner.market import Listings
 from planner.model import check_model
 from planner.nearness import Residuals
+from planner.run_checks import check_training
 from planner.search_state import NO_LAYOUT, TOO_BIG, TOO_BIG_FOR_HOST, TOO_BIG_TO_LOAD, Found
 from planner.types import Goal, Layout, LayoutPins, ModelSpec, Offer, TrainingSpec
 from planner.verdicts import REASONS, Judged
@@ -73,6 +74,7 @@ def outcome(question: Question, offers: Sequence[Offer], num_nodes: int | None =
     Raises ``UserError`` for what cannot be asked: unknown names, pinned degrees that no layout can have.
     """
     check_model(question.model)
+    check_training(question.model, question.training)
     goal, pins = question.goal, question.pins
     training, assumptions = complete_training(question.model, question.training)
     _check_pins(question.model, training, pins)

@@ -149,8 +149,8 @@ class TrainingSpec(Record):
     precision: Precision = "bf16"
     optimizer: Optimizer = "adamw"
     seq_len: int = Field(ge=1)
-    num_tokens: float | None = None
-    global_batch_tokens: int | None = None
+    num_tokens: float | None = Field(default=None, gt=0)
+    global_batch_tokens: int | None = Field(default=None, ge=1)
     framework: str = "plan"
     loss: Loss | None = None
     numerics: Numerics | None = None
@@ -402,8 +402,8 @@ class Estimate(Record):
 class Goal(Record):
     """What bounds a search: money, time, and which offers may be considered."""
 
-    budget_usd: Decimal | None = None
-    deadline_s: float | None = None
+    budget_usd: Decimal | None = Field(default=None, gt=0)
+    deadline_s: float | None = Field(default=None, gt=0)
     headroom: float = Field(default=0.2, ge=0, lt=1)
     gpus: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()

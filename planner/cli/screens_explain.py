@@ -72,9 +72,9 @@ def _rests_on(name: str, quantity: Quantity, band: Band, run: Features) -> str:
     """Name the width of one band and the measured runs near it."""
     low, high = (units.signed_percent(end / band.mid - 1) for end in (band.low, band.high))
     near = nearness.support(quantity, run, nearness.shipped())
-    rests = (
-        f"{near.num_runs} measured runs of {near.num_sources} sources" if near.num_runs else "no measured run"
-    )
+    runs = f"{near.num_runs} measured run{'s' * (near.num_runs != 1)}"
+    sources = f"{near.num_sources} source{'s' * (near.num_sources != 1)}"
+    rests = f"{runs} of {sources}" if near.num_runs else "no measured run"
     card = f"{near.on_gpu} on {run.gpu}" if near.on_gpu else f"none on {run.gpu}"
     return f"{name} {text.keep(f'{low} … {high}')} from {rests} near it ({card})"
 

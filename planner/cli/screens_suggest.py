@@ -224,7 +224,9 @@ def _verdict_sentence(answer: Suggestion) -> str:
         return f"{said} The fastest layout that fits in memory takes {units.hours_band(fastest.hours)}."
     cheapest = min(in_memory, key=lambda c: c.cost_usd.mid)
     takes = f" and takes {units.hours_band(cheapest.hours)}" if goal.deadline_s is not None else ""
-    return f"{said} The cheapest layout that fits in memory costs {units.usd_band(cheapest.cost_usd)}{takes}."
+    at_least = "" if cheapest.cost_is_complete else "at least "
+    price = f"{at_least}{units.usd_band(cheapest.cost_usd)}"
+    return f"{said} The cheapest layout that fits in memory costs {price}{takes}."
 
 
 def _misses(answer: Suggestion, now: datetime, term: Terminal) -> Iterator[str]:

@@ -12,7 +12,7 @@ from planner.api import estimate, estimate_each, suggest, what_if
 from planner.errors import UserError
 from planner.model_presets import preset
 from planner.model_shapes import shape_for
-from planner.runs import RunRequest, parse_run, pins_of
+from planner.runs import RunRequest, parse_line, parse_run, pins_of
 from planner.types import Candidate, Estimate, Goal, LayoutPins, LoraSpec, Offer, Run, TrainingSpec
 
 ONE_B = shape_for(1e9)
@@ -222,3 +222,19 @@ def test_any_run_is_estimated_or_refused_in_words(**given_fields: Any) -> None:
         shown.append(answer.whole.gpu_hours)
     for band in shown:
         assert 0 <= band.low <= band.mid <= band.high < math.inf
+
+
+def test_a_small_fine_tuning_on_many_gpus_still_gives_every_rank_a_sequence():
+    line = (
+        '{"kind": "qlora", "model": {"params": 7e9}, "seq_len": 2048, "tokens": 1e6, "gpus": 8,'
+        ' "gpu": "H100-SXM-80GB", "lora": {"rank": 16, "base_bits": 4}}'
+    )
+    (found,) = estimate([parse_line(line)])
+    assert found.run.layout.dp * found.run.layout.micro_batch * found.run.layout.grad_accum >= 8
+
+
+@pytest.mark.parametrize("changed", [{"frozen_layers": 99}, {"dropout": -1.0}])
+def test_a_training_that_its_model_cannot_have_is_refused(changed):
+    training = TrainingSpec(seq_len=2048, **changed)
+    with pytest.raises(UserError):
+        suggest(shape_for(1e9), training, Goal(), ())
