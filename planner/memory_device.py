@@ -76,7 +76,7 @@ def slack_bytes(training: TrainingColumns, layout: LayoutColumns, allocated: Arr
         EXPANDABLE_BASE * allocated
         + EXPANDABLE_WORKING * peak.working
         + EXPANDABLE_LOSS * peak.loss
-        + EXPANDABLE_COLLECTIVE * peak.collective
+        + EXPANDABLE_COLLECTIVE * np.maximum(peak.collective - peak.gathered, 0.0)
         + EXPANDABLE_CHURN * churn
     )
     slack: Array = np.where(training.expandable == 1, expandable, native)

@@ -61,12 +61,15 @@ def kept_activations(
     by_block = training.block.selective_fraction
     mixed = training.block.selective_op + training.block.selective_attention == 0
     inputs = layers * block_input
-    listed = nd * of(block.dense_selective) + (nm * of(block.moe_selective) if experts else ZERO)
+    dense_listed, moe_listed = of(block.dense_selective), of(block.moe_selective) if experts else ZERO
+    listed = nd * dense_listed + times(nm, moe_listed)
     some = pick(mixed, (1 - by_block) * whole + by_block * inputs, listed)
     unrecomputed = np.where(selective, some, whole)
     saved = unrecomputed + share * (inputs - unrecomputed)
     trained = 1 - np.minimum(training.frozen_layers / model.num_layers, 1)
     one = np.maximum(np.where(nd > 0, dense, 0.0), np.where(nm > 0, moe, 0.0)) if experts else dense
+    # selective recompute brings back what the list left out
+    again = pick(mixed, ZERO, np.minimum(dense_listed, moe_listed) if experts else dense_listed)
     backward = block.backward_wide * narrow + block.backward_split * split
     offloaded = layout.offload_activations
     all_saved = times(trained, saved) * stage.in_flight
@@ -74,7 +77,7 @@ def kept_activations(
         offloaded=offloaded * all_saved,
         late=times(trained * formats.adapter_backward * model.hidden, stage.in_flight * layers * narrow),
         saved=all_saved * (1 - offloaded) + offloaded * np.minimum(2 * block_input, whole),
-        live=np.where(layout.recompute > 0, one, 0.0) + backward,
+        live=np.where(layout.recompute > 0, one - selective * again, 0.0) + backward,
         head=(block.head * narrow + 16 * tokens) * stage.head,
         whole_share=np.where(full, 1 - layout.recompute_fraction, 1.0),
         embedding=2 * block_input,
