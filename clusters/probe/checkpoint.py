@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
     get_model_state_dict,
     get_state_dict,
     set_model_state_dict,
@@ -27,6 +28,7 @@ from .parallel import unwrap
 from .step import Trainer
 
 _EXTRA = "extra.pt"
+_FLAT = StateDictOptions(flatten_optimizer_state_dict=True)  # ranks of a pipeline hold other weights
 
 
 def save(trainer: Trainer, directory: Path, steps_done: int) -> None:
@@ -59,7 +61,13 @@ def load(trainer: Trainer, directory: Path) -> int:
         set_model_state_dict(model, state["model"])
         parts[0].load_state_dict(extra["optimizer"])
     else:
-        set_state_dict(model, parts, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        set_state_dict(
+            model,
+            parts,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=_FLAT,
+        )
     if trainer.scaler is not None:
         trainer.scaler.load_state_dict(extra["scaler"])
     return int(extra["steps_done"])
@@ -70,7 +78,7 @@ def _state(trainer: Trainer) -> dict[str, Any]:
     model = unwrap(trainer.model)
     if _splits_states(trainer):
         return {"model": get_model_state_dict(model)}
-    weights, states = get_state_dict(model, trainer.optimizer.parts)
+    weights, states = get_state_dict(model, trainer.optimizer.parts, options=_FLAT)
     return {"model": weights, "optimizer": states}
 
 

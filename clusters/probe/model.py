@@ -65,15 +65,18 @@ class Transformer(nn.Module):
     def __init__(self, run: Run) -> None:
         super().__init__()
         spec = self.spec = run.model
+        self.seq_len, self.first, self.last = run.training.seq_len, True, True
         width = spec.embed_dim or spec.hidden_size
         eager = run.training.attention == "eager"
         again = _recomputed_layers(run)
         self.embed = nn.Embedding(spec.vocab_size, width)
         self.embedding = _Embedding(spec)
         self.cut = nn.Identity()  # where sequence parallel cuts the sequence
-        self.blocks = nn.ModuleList(
-            Block(spec, i, eager=eager, recompute=run.layout.recompute if i < again else "none")
-            for i in range(spec.num_layers)
+        self.blocks = nn.ModuleDict(
+            {
+                str(i): Block(spec, i, eager=eager, recompute=run.layout.recompute if i < again else "none")
+                for i in range(spec.num_layers)
+            }
         )
         self.final_norm = norm(spec) if spec.final_norm else nn.Identity()
         self.transform = _Transform(spec)
@@ -81,13 +84,28 @@ class Transformer(nn.Module):
         if spec.tied_embeddings:
             self.head.weight = self.embed.weight
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits of the next token (a decoder) or of each token (an encoder), for (batch, length) tokens."""
-        x = self.cut(self.embedding(self.embed(tokens)))
-        places = positions(self.spec, tokens.shape[1], tokens.device, _compute_dtype(x))
-        for block in self.blocks:
+    def keep(self, layers: range) -> None:
+        """Make this the pipeline stage of ``layers``; table and head stay with the first and the last."""
+        self.first, self.last = layers.start == 0, layers.stop == self.spec.num_layers
+        for index in list(self.blocks):
+            if int(index) not in layers:
+                del self.blocks[index]
+        if not self.first:
+            del self.embed, self.embedding, self.cut
+        if not self.last:
+            del self.final_norm, self.transform, self.head
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of the next token (a decoder) or of each token (an encoder), for (batch, length) tokens.
+
+        A pipeline stage takes the hidden states of the one before it, and gives its own to the next.
+        """
+        if self.first:
+            x = self.cut(self.embedding(self.embed(x)))
+        places = positions(self.spec, self.seq_len, x.device, _compute_dtype(x))
+        for block in self.blocks.values():
             x = block(x, places)
-        return cast(Tensor, self.head(self.transform(self.final_norm(x))))
+        return cast(Tensor, self.head(self.transform(self.final_norm(x)))) if self.last else x
 
 
 class _Embedding(nn.Module):

@@ -36,33 +36,37 @@ DTYPES = {"bf16-all": torch.bfloat16}
 
 
 def build_mesh(run: Run, device_type: str) -> DeviceMesh | None:
-    """Build the mesh of ranks (replicate, shard, tensor), ``None`` for one rank that shards nothing."""
+    """Build the mesh of ranks, pipeline outermost, ``None`` for one rank that shards nothing."""
     layout = run.layout
     if run.world_size == 1 and not run.sharded:
         return None
     shard = (layout.shard_group or layout.dp) if run.sharded else 1
-    shape = (layout.dp // shard, shard, layout.tp)
-    return init_device_mesh(device_type, shape, mesh_dim_names=("replicate", "shard", "tensor"))
+    shape = (layout.pp, layout.dp // shard, shard, layout.tp)
+    return init_device_mesh(device_type, shape, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
 
 
 def data_rank(run: Run, rank: int) -> int:
     """Which slice of the global batch this rank reads; ranks of a tensor-parallel group read the same."""
-    return rank // run.layout.tp
+    return rank // run.layout.tp % run.layout.dp
 
 
-def build_model(run: Run, device: torch.device, mesh: DeviceMesh | None, seed: int) -> nn.Module:
-    """Build the model of ``run`` on ``device``, initialized and spread over ``mesh``."""
+def build_model(
+    run: Run, device: torch.device, mesh: DeviceMesh | None, seed: int, layers: range | None = None
+) -> nn.Module:
+    """Build the model of ``run``, or the stage of these ``layers``, initialized and spread over ``mesh``."""
     with torch.device("meta"):
         model = Transformer(run)
+        if layers is not None:
+            model.keep(layers)
         if run.lora is not None:
             add_adapters(model, run.lora)
     _freeze(model, run)
     filled: dict[nn.Parameter, nn.Parameter] = {}
-    for index, block in enumerate(model.blocks):
+    for index, block in model.blocks.items():
         _fill(block, f"blocks.{index}.", run, device, seed, filled)
         _spread(block, run, mesh, _block_plan(run))
     _fill(model, "", run, device, seed, filled)
-    _spread(model, run, mesh, _root_plan(run))
+    _spread(model, run, mesh, _root_plan(run, model))
     if run.layout.dp > 1 and not run.sharded:
         ids = [device] if device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=ids, gradient_as_bucket_view=True)
@@ -73,7 +77,7 @@ def _freeze(model: Transformer, run: Run) -> None:
     """Freeze the first layers and the token table where the run says so."""
     count = run.training.frozen_layers
     if count:
-        for frozen in (model.embed, model.embedding, *model.blocks[:count]):
+        for frozen in (model.embed, model.embedding, *list(model.blocks.values())[:count]):
             frozen.requires_grad_(requires_grad=False)
 
 
@@ -181,7 +185,7 @@ def _block_norms(run: Run) -> Iterator[int]:
     yield from range(1, run.model.norms_per_layer + 1)
 
 
-def _root_plan(run: Run) -> dict[str, ParallelStyle]:
+def _root_plan(run: Run, stage: Transformer) -> dict[str, ParallelStyle]:
     """Plan of what is outside the blocks: token table and head split over the vocabulary.
 
     Learned places and the like work on whole sequences; only behind them is the sequence cut.
@@ -200,7 +204,7 @@ def _root_plan(run: Run) -> dict[str, ParallelStyle]:
         )
     if split and model.final_norm and model.norm_affine:
         plan["final_norm"] = SequenceParallel()
-    return plan
+    return {name: style for name, style in plan.items() if hasattr(stage, name)}
 
 
 def unwrap(module: nn.Module) -> Transformer:

@@ -92,7 +92,9 @@ def _optimizer(run: Run, device_type: str) -> Iterator[str]:
 
 def _layout(run: Run, device_type: str) -> Iterator[str]:
     layout = run.layout
-    for degree, name in ((layout.pp, "pipeline"), (layout.cp, "context"), (layout.ep, "expert")):
+    if layout.pp > 1:
+        yield from _pipeline(run)
+    for degree, name in ((layout.cp, "context"), (layout.ep, "expert")):
         if degree > 1:
             yield f"{name} parallel ({degree}) is not in this step"
     if layout.zero_stage == 2:
@@ -112,6 +114,25 @@ def _layout(run: Run, device_type: str) -> Iterator[str]:
         yield "activation offload is not in this step"
     if layout.tp_overlap:
         yield "overlapped tensor parallel (async TP) is not in this step"
+
+
+def _pipeline(run: Run) -> Iterator[str]:
+    layout, model = run.layout, run.model
+    stages = layout.pp * layout.interleave
+    if stages > model.num_layers:
+        yield f"{model.num_layers} layers are fewer than the {stages} stages of the pipeline"
+    if layout.interleave > 1 and layout.grad_accum % layout.pp:
+        yield f"an interleaved pipeline needs accumulation in multiples of pp {layout.pp}"
+    if layout.grad_accum < stages:
+        yield f"{layout.grad_accum} micro-batches are fewer than the {stages} stages of PyTorch's 1F1B"
+    if model.tied_embeddings:
+        yield "a pipeline with tied embeddings (one table on two stages) is not in this step"
+    if layout.zero_stage == 1 or (layout.dp > 1 and layout.zero_stage == 0):
+        yield f"a pipeline with ZeRO stage {layout.zero_stage} and dp {layout.dp}: use --zero 3"
+    if run.training.precision == "fp16":
+        yield "fp16 with a pipeline needs a shared loss scaler: use bf16"
+    if run.lora is not None or run.training.frozen_layers:
+        yield "a pipeline with frozen weights is not in this step"
 
 
 def _tensor_parallel(run: Run) -> Iterator[str]:

@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .optimizers import Optimizers, build_optimizer
 from .parallel import build_mesh, build_model, compute_dtype, data_rank
+from .pipeline import Schedule, build_schedule, build_stages, run_schedule
 from .refusals import refusal
 from .spec import RefusedError, Run
 
@@ -42,6 +43,7 @@ class Trainer:
     model: nn.Module
     optimizer: Optimizers
     scaler: torch.amp.GradScaler | None
+    schedule: Schedule | None = None
 
 
 def build(run: Run, device: torch.device, seed: int = 0, learning_rate: float = LEARNING_RATE) -> Trainer:
@@ -56,7 +58,14 @@ def build(run: Run, device: torch.device, seed: int = 0, learning_rate: float = 
         raise RefusedError(f"{run.model.name}: {why}")
     torch.set_float32_matmul_precision("high" if run.training.precision == "tf32" else "highest")
     mesh = build_mesh(run, device.type)
-    model = build_model(run, device, mesh, seed)
+    schedule: Schedule | None = None
+    if run.layout.pp > 1:
+        assert mesh is not None
+        stages = build_stages(run, device, mesh, seed)
+        schedule = build_schedule(run, device, mesh, stages, cross_entropy)
+        model: nn.Module = stages
+    else:
+        model = build_model(run, device, mesh, seed)
     scaled = run.training.precision == "fp16"
     return Trainer(
         run=run,
@@ -65,6 +74,7 @@ def build(run: Run, device: torch.device, seed: int = 0, learning_rate: float = 
         model=model,
         optimizer=build_optimizer(run, model, learning_rate),
         scaler=torch.amp.GradScaler(device.type) if scaled else None,
+        schedule=schedule,
     )
 
 
@@ -77,6 +87,10 @@ def train_step(trainer: Trainer, batches: Sequence[Batch]) -> Tensor:
     if len(batches) != accumulated:
         raise ValueError(f"{len(batches)} micro-batches for {accumulated} of the layout")
     trainer.model.train()
+    if trainer.schedule is not None:
+        total = _pipelined(trainer, trainer.schedule, batches, train=True)
+        trainer.optimizer.step(trainer.scaler)
+        return total
     total = torch.zeros((), device=trainer.device)
     for index, (tokens, targets) in enumerate(batches):
         with _synchronized(trainer.model, last=index == accumulated - 1), _loss_split(trainer):
@@ -92,13 +106,27 @@ def forward_loss(trainer: Trainer, tokens: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy of one micro-batch; positions whose target is ``IGNORED`` do not count."""
     with _autocast(trainer):
         logits = trainer.model(tokens)
+    return cross_entropy(logits, targets)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Plain cross-entropy over logits copied to fp32."""
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED)
+
+
+def _pipelined(trainer: Trainer, schedule: Schedule, batches: Sequence[Batch], *, train: bool) -> Tensor:
+    """All micro-batches through the stages of all ranks."""
+    assert trainer.mesh is not None
+    with _autocast(trainer), _loss_split(trainer):
+        return run_schedule(schedule, trainer.mesh, batches, train=train)
 
 
 @torch.no_grad()
 def evaluate(trainer: Trainer, batches: Sequence[Batch]) -> Tensor:
     """Mean loss of this rank over ``batches``, without training."""
     trainer.model.eval()
+    if trainer.schedule is not None:
+        return _pipelined(trainer, trainer.schedule, batches, train=False)
     total = torch.zeros((), device=trainer.device)
     for tokens, targets in batches:
         with _loss_split(trainer):

@@ -32,6 +32,7 @@ def measure(case: dict, folder: Path) -> dict:
     run = spec.read_plan(case)
     trainer = step.build(run, torch.device("cpu"), seed=case.get("seed", 0), learning_rate=1e-2)
     first = checkpoint.load(trainer, folder / case["load"]) if "load" in case else 0
+    evaluated = step.mean_over_ranks(step.evaluate(trainer, step.synthetic_batches(trainer, 0)))
     losses = []
     for number in range(first, first + case.get("steps", 3)):
         loss = step.train_step(trainer, step.synthetic_batches(trainer, number % 2))
@@ -42,6 +43,7 @@ def measure(case: dict, folder: Path) -> dict:
     return {
         "losses": losses,
         "first": first,
+        "evaluated": evaluated,
         "weight_bytes": sum(local(p).numel() * p.element_size() for p in parameters),
         "state_bytes": state_bytes(trainer),
     }

@@ -13,7 +13,7 @@ import pytest
 import torch
 from pydantic_core import PydanticUndefined
 
-from clusters.probe import checkpoint, model, parallel, refusals, spec, step
+from clusters.probe import checkpoint, model, parallel, pipeline, refusals, spec, step
 from planner import lora as planner_lora
 from planner import types
 from planner.memory_activations import block_bytes
@@ -63,8 +63,8 @@ def plan(model_: dict | None = None, training: dict | None = None, **layout: Any
     return {"run": {"model": {**SMALL, **(model_ or {})}, "training": training, "layout": layout}}
 
 
-def built(*args: Any, **layout: Any) -> step.Trainer:
-    return step.build(spec.read_plan(plan(*args, **layout)), CPU, learning_rate=3e-3)
+def built(*args: Any, rate: float = 3e-3, **layout: Any) -> step.Trainer:
+    return step.build(spec.read_plan(plan(*args, **layout)), CPU, learning_rate=rate)
 
 
 def losses(trainer: step.Trainer, steps: int = 3, first: int = 0) -> list[float]:
@@ -212,7 +212,7 @@ def kept_bytes_of_a_layer(model_: dict, training: dict) -> float:
     """What one more layer adds, from two depths; autocast's 16-bit copies of its weights left out."""
     few, many = (built({**WIDE, **model_, "num_layers": n}, training, micro_batch=2) for n in (2, 4))
     layer = (kept_bytes(many) - kept_bytes(few)) / 2
-    linears = [p.numel() for p in many.model.blocks[-1].parameters() if p.requires_grad and p.dim() > 1]
+    linears = [p.numel() for p in many.model.blocks["3"].parameters() if p.requires_grad and p.dim() > 1]
     return layer - (2 * sum(linears) if training["precision"] == "bf16" else 0)
 
 
@@ -339,7 +339,12 @@ def test_a_restored_training_goes_on_as_if_it_had_not_stopped(tmp_path, training
     ("model_", "training", "layout", "words"),
     [
         ({}, {}, {"dp": 2}, "the layout takes 2 ranks, there are 1"),
-        ({}, {}, {"pp": 2}, "pipeline parallel"),
+        ({}, {}, {"pp": 2}, "1 micro-batches are fewer than the 2 stages"),
+        ({}, {}, {"pp": 4, "grad_accum": 4}, "2 layers are fewer than the 4 stages"),
+        ({}, {}, {"pp": 2, "grad_accum": 3, "interleave": 2}, "accumulation in multiples of pp 2"),
+        (GPT2, {}, {"pp": 2, "grad_accum": 2}, "a pipeline with tied embeddings"),
+        ({}, {}, {"pp": 2, "grad_accum": 2, "dp": 2}, "a pipeline with ZeRO stage 0 and dp 2"),
+        ({}, {"frozen_layers": 1}, {"pp": 2, "grad_accum": 2}, "a pipeline with frozen weights"),
         ({}, {}, {"cp": 2}, "context parallel"),
         (MOE, {}, {"ep": 2, "dp": 2}, "expert parallel"),
         ({}, {}, {"zero_stage": 2, "dp": 2}, "ZeRO stage 2"),
@@ -395,7 +400,12 @@ TWO = {
     "tp gpt2": plan(GPT2, tp=2),
     "tp gemma": plan(GEMMA, tp=2),
     "tp bf16": plan({}, TRAINING_BF16, tp=2, recompute="full"),
+    "pipeline": plan(pp=2, grad_accum=4),
+    "pipeline bf16": plan({}, TRAINING_BF16, pp=2, grad_accum=4, recompute="full"),
+    "interleaved": plan({"num_layers": 4}, pp=2, grad_accum=4, interleave=2),
     "wrong ranks": plan(dp=4),
+    "pipeline saved": {**plan(pp=2, grad_accum=4), "steps": 2, "save": "pipeline"},
+    "pipeline restored": {**plan(pp=2, grad_accum=4), "seed": 5, "steps": 1, "load": "pipeline"},
     "ddp saved": {**plan(dp=2), "steps": 2, "save": "ddp"},
     "ddp restored": {**plan(dp=2), "seed": 5, "steps": 1, "load": "ddp"},
     "fsdp from ddp": {**plan(dp=2, zero_stage=3), "seed": 5, "steps": 1, "load": "ddp"},
@@ -408,6 +418,8 @@ FOUR = {
     "fsdp": plan(dp=4, zero_stage=3),
     "hybrid": plan(dp=4, zero_stage=3, shard_group=2),
     "fsdp x tp": plan(GPT2, dp=2, tp=2, zero_stage=3),
+    "fsdp x pipeline": plan(dp=2, pp=2, zero_stage=3, grad_accum=2),
+    "tp x pipeline": plan(tp=2, pp=2, grad_accum=2),
     "fsdp x tp bf16": plan({}, TRAINING_BF16, dp=2, tp=2, zero_stage=3, recompute="full"),
 }
 
@@ -469,9 +481,37 @@ def test_fsdp_keeps_half_of_weights_and_states(two):
     ],
 )
 def test_tensor_parallel_trains_like_one_rank(two, name, model_, training):
-    run = spec.read_plan(plan(model_, training))
-    alone = losses(step.build(run, CPU, learning_rate=1e-2))
+    alone = losses(built(model_, training, rate=1e-2))
     assert two[name]["losses"] == pytest.approx(alone, rel=1e-2 if training else 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "model_", "training"),
+    [
+        ("pipeline", {}, {}),
+        ("pipeline bf16", {}, TRAINING_BF16),
+        ("interleaved", {"num_layers": 4}, {}),
+    ],
+)
+def test_a_pipeline_trains_like_one_rank(two, name, model_, training):
+    alone = losses(built(model_, training, rate=1e-2, grad_accum=4))
+    assert two[name]["losses"] == pytest.approx(alone, rel=1e-2 if training else 1e-4)
+
+
+def test_every_layout_evaluates_to_the_loss_that_its_first_step_starts_from(two):
+    for name, result in two.items():
+        if "refused" not in result:
+            assert result["evaluated"] == pytest.approx(result["losses"][0], rel=1e-4), name
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "expected"),
+    [(4, 2, [2, 2]), (5, 2, [3, 2]), (7, 3, [3, 2, 2]), (3, 3, [1, 1, 1])],
+)
+def test_earlier_stages_take_the_layers_that_do_not_divide(layers, stages, expected):
+    parts = [pipeline.stage_layers(layers, stages, stage) for stage in range(stages)]
+    assert [len(part) for part in parts] == expected
+    assert [i for part in parts for i in part] == list(range(layers))
 
 
 def test_tensor_parallel_splits_the_weights(two):
@@ -484,7 +524,7 @@ def test_another_number_of_ranks_is_refused(two):
     assert "the layout takes 4 ranks, there are 2" in two["wrong ranks"]["refused"]
 
 
-@pytest.mark.parametrize("kind", ["ddp", "zero-1", "fsdp"])
+@pytest.mark.parametrize("kind", ["ddp", "zero-1", "fsdp", "pipeline"])
 def test_ranks_go_on_from_a_checkpoint(two, kind):
     assert two[f"{kind} restored"]["first"] == 2
     assert two[f"{kind} restored"]["losses"] == pytest.approx(two[kind]["losses"][2:], rel=1e-5)
@@ -497,6 +537,12 @@ def test_fsdp_goes_on_from_what_ddp_saved(two):
 def test_hybrid_sharding_trains_like_full_sharding_with_shards_twice_as_large(four):
     assert four["hybrid"]["losses"] == pytest.approx(four["fsdp"]["losses"], rel=1e-4)
     assert four["hybrid"]["weight_bytes"] == pytest.approx(2 * four["fsdp"]["weight_bytes"], rel=0.02)
+
+
+def test_a_pipeline_of_shards_trains_like_ddp_and_one_of_split_tensors_like_one_rank(two, four):
+    assert four["fsdp x pipeline"]["losses"] == pytest.approx(two["ddp accumulated"]["losses"], rel=1e-4)
+    alone = losses(built(rate=1e-2, grad_accum=2))
+    assert four["tp x pipeline"]["losses"] == pytest.approx(alone, rel=1e-4)
 
 
 def test_fsdp_with_tensor_parallel_trains_like_ddp(two, four):

@@ -31,7 +31,7 @@ finally:
 print(json.dumps({"codes": codes, "trainings": told}))
 """
 REFUSED = {
-    "pipeline parallel (2) is not in this step": {"layout": {"dp": 1, "pp": 2}},
+    "context parallel (2) is not in this step": {"layout": {"dp": 1, "cp": 2}},
     "the layout takes 4 ranks, there are 2": {"layout": {"dp": 4}},
     "a vocabulary of 100 is less than 256": {"model": {"vocab_size": 100}},
 }
