@@ -67,5 +67,9 @@ def rank_main(rank: int, world: int, folder: str, cases: dict) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        mp.spawn(rank_main, (int(sys.argv[1]), scratch, json.load(sys.stdin)), nprocs=int(sys.argv[1]))
+        world = int(sys.argv[1])
+        # forked: each rank has torch already
+        mp.start_processes(
+            rank_main, (world, scratch, json.load(sys.stdin)), nprocs=world, start_method="fork"
+        )
         print(Path(scratch, "results.json").read_text())

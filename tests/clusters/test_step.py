@@ -56,6 +56,7 @@ MOE = {"moe": {"num_experts": 4, "experts_per_token": 2, "expert_ffn_size": 32, 
 MLA = {"mla": {"q_rank": 16, "kv_rank": 16, "nope_dim": 8, "rope_dim": 8, "v_dim": 8}}
 GEMMA = {"norms_per_layer": 4, "qk_norm": "per-head", "tied_embeddings": True, "sliding_window": 8}
 CPU = torch.device("cpu")
+torch.set_num_threads(1)  # tensors are small: threads only wait for each other
 
 
 def plan(model_: dict | None = None, training: dict | None = None, **layout: Any) -> dict:
