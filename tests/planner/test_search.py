@@ -41,6 +41,7 @@ QUESTIONS = (
     (shape_for(7e9), 2048, 1024),
     (shape_for(7e9), 8192, 256),
     (preset("llama-3-70b"), 8192, 1024),
+    (preset("llama-3-70b"), 2048, 128),
     (preset("mixtral-8x7b"), 2048, 1024),
 )
 
