@@ -242,6 +242,55 @@ def test_recompute_keeps_less_and_selective_lies_between():
     assert full < half < none
 
 
+HELD = """
+import json, sys, torch
+from clusters.probe import spec, step
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+torch.set_num_threads(1)
+trainer = step.build(spec.read_plan(json.load(sys.stdin)), torch.device("cpu"))
+batch = step.synthetic_batches(trainer, 0)[0]
+before = resident()
+loss = step.forward_loss(trainer, *batch)
+print(resident() - before)
+"""
+
+
+def held_bytes(case: dict) -> int:
+    """Memory that a forward pass leaves behind, in a process that gives back what it frees."""
+    frugal = {
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_THRESHOLD_": "65536",
+        "MALLOC_TRIM_THRESHOLD_": "65536",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", HELD],
+        input=json.dumps(case),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT), **frugal},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads resident memory from /proc")
+def test_selective_recompute_holds_what_the_planner_predicts():
+    """Of all that autograd hooks see, selective recompute shows only its input: the process tells."""
+    wide = {**WIDE, "num_layers": 8, "num_kv_heads": 4}
+    training = {"seq_len": 512, "precision": "fp32"}
+    full, selective = (
+        held_bytes(plan(wide, training, micro_batch=4, recompute=name)) for name in ("full", "selective")
+    )
+    numbers = training_columns([types.TrainingSpec(**training)])
+    columns = model_columns([types.ModelSpec(**{**SMALL, **wide})])
+    kept = block_bytes(columns, numbers, numbers.unsharded).dense_selective
+    predicted = 8 * 4 * 512 * (float(kept.wide + kept.split) - 4 * WIDE["hidden_size"])
+    assert selective - full == pytest.approx(predicted, rel=0.1)
+
+
 def test_accumulation_equals_a_larger_batch():
     small, large = built(grad_accum=4, micro_batch=1), built(grad_accum=1, micro_batch=4)
     for number in range(3):
