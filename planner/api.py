@@ -7,30 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner import answers, frameworks, nearness, outgrown
-from planner.candidates import work_of_run
-from planner.completion import Completed, complete
-from planner.cost_lines import whole_run
+from planner.cost.lines import whole_run
 from planner.errors import UserError
-from planner.links import warnings_of
-from planner.nearness import Residuals
-from planner.question import Question
-from planner.runs import RunRequest
-from planner.suggest import suggest as answer
-from planner.types import (
-    Estimate,
-    Goal,
-    LayoutPins,
-    MemoryEstimate,
-    ModelSpec,
-    Offer,
-    Run,
-    SkippedProvider,
-    SpeedEstimate,
-    Suggestion,
-    TrainingSpec,
-)
-from planner.what_if import Outlook, changes
+from planner.hardware.links import warnings_of
+from planner.results import Estimate, Goal, MemoryEstimate, SkippedProvider, SpeedEstimate, Suggestion
+from planner.runs import RunRequest, answers, outgrown
+from planner.runs.completion import Completed, complete
+from planner.runs.what_if import Outlook, changes
+from planner.search.candidates import work_of_run
+from planner.search.question import Question
+from planner.search.suggest import suggest as answer
+from planner.training import frameworks
+from planner.trust import nearness
+from planner.trust.nearness import Residuals
+from planner.types import LayoutPins, ModelSpec, Offer, Run, TrainingSpec
 
 __all__ = ["estimate", "estimate_each", "suggest", "what_if"]
 
@@ -52,9 +42,9 @@ def suggest(
     """Which GPUs, how many, laid out how, for how long, at what cost.
 
     ``offers``: all that are known; the goal picks among them, and a rescue may look beyond the goal. Tokens
-    and global batch that ``training`` leaves out follow from documented rules (``planner.defaults``). Where
+    and global batch that ``training`` leaves out follow from documented rules (``training.defaults``). Where
     the optimizer is not set, 8-bit states are tried where memory is short. ``known``: the measured runs that
-    bands rest on, with the user's own (``planner.calibration``); by default those that were shipped.
+    bands rest on, with the user's own (``planner.trust.calibration``); by default those that were shipped.
 
     Raises ``UserError`` for what cannot be asked: unknown names, a pinned layout that this model cannot have.
     """

@@ -7,8 +7,8 @@ by name when the user asks for it. Rules are those of the frameworks (Megatron-L
 
 from __future__ import annotations
 
-from planner import gpus
 from planner.errors import UserError
+from planner.hardware import gpus
 from planner.types import Gpu, Layout, ModelSpec, Optimizer, TrainingSpec
 
 STATES_IN_8_BIT = ("adamw-8bit", "adamw-paged-8bit")

@@ -19,7 +19,7 @@ from importlib.resources import files
 
 from pydantic import Field
 
-from planner.gpus import gpu
+from planner.hardware.gpus import gpu
 from planner.types import Record
 
 HOURS_A_MONTH = Decimal(730)

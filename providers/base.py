@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from planner.gpus import gpus
+from planner.hardware.gpus import gpus
 from planner.types import Offer
 
 Key = tuple[str, str, str, str, str]

@@ -15,8 +15,8 @@ from decimal import Decimal
 from functools import lru_cache
 from importlib.resources import files
 
-from planner.gpus import gpu
-from planner.links import links_for
+from planner.hardware.gpus import gpu
+from planner.hardware.links import links_for
 from planner.types import Links, Offer
 from providers.base import Key, key
 from providers.checks import spot_is_on_demand, unbelievable, without_outliers

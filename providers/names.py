@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.resources import files
 
 from planner.errors import UserError
-from planner.gpus import gpu
+from planner.hardware.gpus import gpu
 from providers.base import UnknownGpu
 
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from planner.errors import UserError
-from planner.gpus import gpu, gpus
-from planner.links import links_for
+from planner.hardware.gpus import gpu, gpus
+from planner.hardware.links import links_for
 from planner.ownership import OwnedMachine, ownership
 from planner.records import build
 from planner.types import Links, Offer

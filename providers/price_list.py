@@ -21,7 +21,7 @@ from pathlib import Path
 from pydantic import Field
 
 from planner.errors import UserError, did_you_mean
-from planner.gpus import gpu
+from planner.hardware.gpus import gpu
 from planner.records import build, check_keys
 from planner.types import Market, Offer, Record
 from providers.base import key, sort_key

@@ -15,8 +15,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TypeVar, cast
 
-from planner.gpus import gpu as gpu_of
-from planner.links import links_for
+from planner.hardware.gpus import gpu as gpu_of
+from planner.hardware.links import links_for
 from planner.types import Links, Market, Offer
 from providers.base import AnswerError, Key, Parsed, UnknownGpu, key, sort_key
 from providers.catalog import GIB, provider_rules, shipped
@@ -167,7 +167,7 @@ def new_node(
     network_gbit_per_s: float | None = None,
     max_nodes: int | None = None,
 ) -> Node:
-    """Machine of a GPU id; links as ``planner.links`` reads them, conservative where nothing is said."""
+    """Machine of a GPU id; links as ``planner.hardware.links`` reads them, slow where nothing is said."""
     links = links_for(
         gpu_of(gpu),
         gpus_per_node,

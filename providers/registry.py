@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import Literal
 
 from planner.errors import UserError, did_you_mean
-from planner.gpus import matching_ids
-from planner.types import Offer, SkippedProvider
+from planner.hardware.gpus import matching_ids
+from planner.results import SkippedProvider
+from planner.types import Offer
 from providers.age import Ages, aged, ages, warning
 from providers.base import UnknownGpu
 from providers.catalog import NotOffered, not_offered, provider_rules

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.gpus import gpus
+from planner.hardware.gpus import gpus
 from planner.types import Offer
 from providers import snapshot
 from providers.catalog import corrected, explained, newest, overlay, shipped, without_false_spot

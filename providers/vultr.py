@@ -18,7 +18,7 @@ from datetime import datetime
 from decimal import Decimal
 from urllib.parse import urlencode
 
-from planner.gpus import gpu as gpu_of
+from planner.hardware.gpus import gpu as gpu_of
 from planner.types import Offer
 from providers import http, reading
 from providers.base import AnswerError, Parsed, Unavailable

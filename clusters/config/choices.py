@@ -9,7 +9,8 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from planner.errors import UserError
-from planner.types import Plan, Record
+from planner.results import Plan
+from planner.types import Record
 
 Format = Literal["aws", "gcp", "azure", "local", "kuberay"]
 NODE_PROVIDERS: dict[str, Format] = {"aws": "aws", "gcp": "gcp", "azure": "azure"}

@@ -10,7 +10,8 @@ from clusters.config.nodes import Cluster, cluster_of
 from clusters.config.ray_yaml import Document
 from clusters.config.yaml_text import to_yaml
 from planner.errors import UserError
-from planner.types import Plan, Record
+from planner.results import Plan
+from planner.types import Record
 
 _RAY: dict[Format, Callable[[Cluster, Choices], Document]] = {
     "aws": aws.document,

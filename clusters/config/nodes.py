@@ -7,8 +7,9 @@ from decimal import Decimal
 from clusters.config import versions
 from clusters.config.choices import Choices, Format
 from planner.errors import UserError
-from planner.gpus import gpu
-from planner.types import Gpu, Layout, Market, Plan, Record
+from planner.hardware.gpus import gpu
+from planner.results import Plan
+from planner.types import Gpu, Layout, Market, Record
 
 
 class Cluster(Record):

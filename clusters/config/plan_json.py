@@ -8,7 +8,7 @@ from clusters.config import versions
 from clusters.config.choices import Choices
 from clusters.config.nodes import Cluster
 from clusters.config.ray_yaml import Document
-from planner.types import Plan
+from planner.results import Plan
 
 
 def scaling_config(cluster: Cluster) -> Document:

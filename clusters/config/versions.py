@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Literal
 
 from planner.errors import UserError
-from planner.gpus import gpu
+from planner.hardware.gpus import gpu
 from planner.types import Gpu, Record
 
 Arch = Literal["x86_64", "arm64"]

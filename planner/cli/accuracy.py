@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import typer
 
-from planner import accuracy, residuals, units
-from planner.accuracy import AccuracyRow, Fitted
+from planner import units
 from planner.cli import text
 from planner.cli.request import Options, choice
 from planner.cli.text import Column, Terminal
+from planner.trust import accuracy, residuals
+from planner.trust.accuracy import AccuracyRow, Fitted
 from planner.types import Record
 
 GROUPS = tuple(accuracy.KEYS)

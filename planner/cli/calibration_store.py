@@ -11,11 +11,11 @@ from importlib.resources import files
 
 from pydantic import ValidationError
 
-from planner import nearness, residuals
 from planner.cli import store
 from planner.cli.request import Options
 from planner.errors import UserError
-from planner.residuals import Residual
+from planner.trust import nearness, residuals
+from planner.trust.residuals import Residual
 from planner.types import Record
 
 _FILE = "calibration.json"
@@ -35,7 +35,7 @@ def known(options: Options) -> nearness.Residuals | None:
     if options["no_calibration"] or not (store.data_dir() / _FILE).exists():
         return None
     own = load()
-    from planner.calibration import known_with
+    from planner.trust.calibration import known_with
 
     return known_with(own) if own else None
 
@@ -47,7 +47,7 @@ def load() -> tuple[Residual, ...]:
         stored = Stored.model_validate_json(path.read_text(encoding="utf-8"))
         if stored.estimator == estimator():
             return residuals.from_csv(stored.residuals)
-        from planner.calibration import own_figures
+        from planner.trust.calibration import own_figures
 
         return tuple(figure.residual for figure in own_figures(stored.lines))
     except (OSError, ValidationError, UnicodeDecodeError, UserError) as error:

@@ -19,7 +19,7 @@ from planner import units
 from planner.cli import store
 from planner.cli.request import Options
 from planner.errors import UserError
-from planner.types import Plan
+from planner.results import Plan
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}")
 _ONLY_FOR: dict[str, tuple[Format, ...]] = {

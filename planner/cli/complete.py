@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 def gpu_names(incomplete: str) -> list[str]:
     """GPU ids that begin like this."""
-    from planner.gpus import gpus
+    from planner.hardware.gpus import gpus
 
     return _starting(incomplete, (g.id for g in gpus()))
 
@@ -28,7 +28,7 @@ def region_names(incomplete: str) -> list[str]:
 
 def model_names(incomplete: str) -> list[str]:
     """Presets that begin like this."""
-    from planner.model_presets import preset_names
+    from planner.model.presets import preset_names
 
     return _starting(incomplete, preset_names())
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from planner import units
 from planner.cli.text import keep
-from planner.model_count import count_params
-from planner.types import Candidate, Layout, ModelSpec, Offer, Run, TrainingSpec
+from planner.model.count import count_params
+from planner.results import Candidate
+from planner.types import Layout, ModelSpec, Offer, Run, TrainingSpec
 
 _ZERO = {0: "ddp", 1: "zero-1", 2: "zero-2", 3: "fsdp"}
 _PRECISION = {

@@ -9,7 +9,7 @@ import typer
 
 from planner.cli import screens_tables, text
 from planner.cli.request import Options, words
-from planner.gpus import gpus, matching_ids
+from planner.hardware.gpus import gpus, matching_ids
 from planner.types import Offer
 from providers import registry
 

@@ -11,30 +11,32 @@ from datetime import datetime
 from decimal import Decimal
 
 from planner.cli.describe import num_params
-from planner.types import (
-    Band,
+from planner.results import (
     Candidate,
     CostLine,
     Estimate,
-    Gpu,
-    Layout,
-    Links,
     MemoryEstimate,
     MemoryParts,
-    ModelSpec,
-    Offer,
-    PeakAt,
     Plan,
-    Record,
     Rejection,
-    Shape,
     SkippedProvider,
     SpeedEstimate,
     SpeedParts,
     Suggestion,
+    WholeRun,
+)
+from planner.types import (
+    Band,
+    Gpu,
+    Layout,
+    Links,
+    ModelSpec,
+    Offer,
+    PeakAt,
+    Record,
+    Shape,
     TrainingSpec,
     Verdict,
-    WholeRun,
 )
 from planner.units import GIB
 

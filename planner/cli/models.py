@@ -9,10 +9,10 @@ from pathlib import Path
 
 from planner import units
 from planner.errors import UserError
-from planner.huggingface import from_config
-from planner.model_presets import find_preset, preset
-from planner.model_shapes import shape_for
-from planner.model_spec import from_spec
+from planner.model.huggingface import from_config
+from planner.model.presets import find_preset, preset
+from planner.model.shapes import shape_for
+from planner.model.spec import from_spec
 from planner.records import check_keys
 from planner.types import ModelSpec, Record, TrainingSpec
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from planner.cli.request import Options, words
-from planner.gpus import matching_ids
+from planner.hardware.gpus import matching_ids
 from planner.ownership import OwnedMachine
 from planner.types import Offer
 from providers import owned

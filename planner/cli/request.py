@@ -8,16 +8,17 @@ from typing import Any, get_args
 
 from planner import types, units
 from planner.cli.models import SpecFile, read_model, read_spec
-from planner.defaults import TOKENS_PER_PARAMETER
 from planner.errors import UserError, did_you_mean
-from planner.frameworks import match_id, profile_ids
-from planner.gpus import matching_ids
-from planner.link_names import unread
-from planner.model_count import count_params
+from planner.hardware.gpus import matching_ids
+from planner.hardware.link_names import unread
+from planner.model.count import count_params
 from planner.records import build
-from planner.run_checks import check_training
+from planner.results import Goal
 from planner.runs import RunRequest
-from planner.types import Goal, LayoutPins, LoraSpec, ModelSpec, TrainingSpec
+from planner.runs.checks import check_training
+from planner.training.defaults import TOKENS_PER_PARAMETER
+from planner.training.frameworks import match_id, profile_ids
+from planner.types import LayoutPins, LoraSpec, ModelSpec, TrainingSpec
 
 DEFAULT_SEQ_LEN = 2048
 MAX_GPUS = 100_000

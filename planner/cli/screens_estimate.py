@@ -8,8 +8,9 @@ from planner import units
 from planner.cli import describe, text
 from planner.cli.screens_explain import terms
 from planner.cli.text import Column, Terminal
-from planner.types import Candidate, Estimate, MemoryEstimate, Run, SpeedEstimate
-from planner.what_if import Outlook
+from planner.results import Candidate, Estimate, MemoryEstimate, SpeedEstimate
+from planner.runs.what_if import Outlook
+from planner.types import Run
 
 _PEAK_AT = {
     "forward": "during the forward pass",

@@ -9,17 +9,19 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Literal
 
-from planner import explain as made
-from planner import nearness, units
+from planner import units
 from planner.cli import describe, text
 from planner.cli.text import Terminal
-from planner.efficiency import bandwidth_bytes_per_s, basis
-from planner.explain import Explained
-from planner.features import Features, features
-from planner.gpus import flops_per_s, gpu, gpu_index
-from planner.links import link
-from planner.residuals import Quantity
-from planner.types import Band, Estimate, Run
+from planner.hardware.efficiency import bandwidth_bytes_per_s, basis
+from planner.hardware.gpus import flops_per_s, gpu, gpu_index
+from planner.hardware.links import link
+from planner.results import Estimate
+from planner.trust import explain as made
+from planner.trust import nearness
+from planner.trust.explain import Explained
+from planner.trust.features import Features, features
+from planner.trust.residuals import Quantity
+from planner.types import Band, Run
 
 Kind = Literal["memory", "time"]
 

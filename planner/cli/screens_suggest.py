@@ -8,7 +8,8 @@ from datetime import datetime
 from planner import units
 from planner.cli import describe, text
 from planner.cli.text import Column, Terminal
-from planner.types import Band, Candidate, MemoryParts, Rejection, Suggestion
+from planner.results import Candidate, MemoryParts, Rejection, Suggestion
+from planner.types import Band
 
 OLD_PRICE_S = 30 * 86400.0
 _BAR_WIDTH = {True: 44, False: 30}

@@ -9,7 +9,8 @@ from datetime import datetime
 from planner import units
 from planner.cli import describe, text
 from planner.cli.text import Column, Terminal
-from planner.types import Gpu, Offer, Plan
+from planner.results import Plan
+from planner.types import Gpu, Offer
 
 
 def gpus(rows: Sequence[Gpu], cheapest: Mapping[str, Offer], now: datetime, term: Terminal) -> str:

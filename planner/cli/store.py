@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from planner.errors import UserError, did_you_mean
-from planner.types import Candidate, Plan
+from planner.results import Candidate, Plan
 
 _LAST = "last_suggest.json"
 _LONGEST_ROW = 3

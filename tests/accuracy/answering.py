@@ -8,10 +8,11 @@ from functools import lru_cache
 
 import scoring
 
-from planner import api, nearness
+from planner import api
 from planner.errors import UserError
+from planner.results import Estimate
 from planner.runs import parse_line
-from planner.types import Estimate
+from planner.trust import nearness
 
 # Where a source does not say which memory it measured, what its framework's page usually reads off.
 UNSAID_MEMORY_KIND = "reserved"

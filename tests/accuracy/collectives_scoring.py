@@ -19,8 +19,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from planner import collectives, links
-from planner.links import Link
+from planner.hardware import collectives, links
+from planner.hardware.links import Link
 from planner.types import Links
 
 ROWS = Path(__file__).parent / "allreduce.csv"
@@ -72,7 +72,7 @@ def _row(r: Mapping[str, str]) -> Measured:
 
 
 def predicted_gb_per_s(rows: Sequence[Measured]) -> np.ndarray:
-    """Bus bandwidth that ``planner.collectives`` expects of each row."""
+    """Bus bandwidth that ``planner.hardware.collectives`` expects of each row."""
     per_node = np.array([float(r.gpus_per_node) for r in rows])
     columns = links.link_columns([r.links for r in rows], [r.gpus_per_node for r in rows])
     machine = SimpleNamespace(links=columns, gpus_per_node=per_node)

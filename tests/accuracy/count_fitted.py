@@ -8,9 +8,9 @@ import tomllib
 from importlib.resources import files
 from pathlib import Path
 
-from planner import accuracy
+from planner.trust import accuracy
 
-FILE = Path(accuracy.__file__).parent / "data" / "fitted.csv"
+FILE = Path(accuracy.__file__).parents[1] / "data" / "fitted.csv"
 SPEED_KEYS = (
     "launch_us", "graph_share", "overlap_data", "overlap_gather", "overlap_tensor", "overlap_pipeline",
     "overlap_expert", "overlap_context", "step_overhead_s", "micro_batch_overhead_s", "idle_share",

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from test_bands_hold import CLASSES, SIZEABLE
 
-from planner import nearness
-from planner.residuals import Residual, shipped_rows
+from planner.trust import nearness
+from planner.trust.residuals import Residual, shipped_rows
 
 FIXED = ("lonely", "unseen", "narrowest", "noise", "precision", "recompute")
 BOUNDS = {"crowd": (0.2, 1.0), "low": (1.0, 3.5), "high": (1.0, 3.5), "most": (0.2, 1.5)}

@@ -14,12 +14,12 @@ import answering
 import count_fitted
 import scoring
 
-from planner import residuals
-from planner.features import features
-from planner.residuals import Residual
-from planner.types import Estimate
+from planner.results import Estimate
+from planner.trust import residuals
+from planner.trust.features import features
+from planner.trust.residuals import Residual
 
-FILE = Path(residuals.__file__).parent / "data" / "residuals.csv"
+FILE = Path(residuals.__file__).parents[1] / "data" / "residuals.csv"
 
 
 def memory_rows() -> list[Residual]:

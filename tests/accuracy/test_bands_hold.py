@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import pytest
 
-from planner import nearness
-from planner.accuracy import layout, scale
-from planner.gpus import gpu
-from planner.residuals import Residual, shipped_rows
+from planner.hardware.gpus import gpu
+from planner.trust import nearness
+from planner.trust.accuracy import layout, scale
+from planner.trust.residuals import Residual, shipped_rows
 
 SIZEABLE = 30
 CLASSES: dict[str, Callable[[Residual], str]] = {

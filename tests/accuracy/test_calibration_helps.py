@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner import nearness
-from planner.accuracy import FEWEST_RUNS
-from planner.residuals import OWN, Residual, shipped_rows
+from planner.trust import nearness
+from planner.trust.accuracy import FEWEST_RUNS
+from planner.trust.residuals import OWN, Residual, shipped_rows
 
 NEAR = 0.3  # weight of the user's run from which another counts as one of the same machine
 

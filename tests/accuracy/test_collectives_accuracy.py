@@ -6,8 +6,8 @@ import collectives_scoring as scoring
 import numpy as np
 import pytest
 
-from planner.gpus import gpus
-from planner.links import link
+from planner.hardware.gpus import gpus
+from planner.hardware.links import link
 
 ROWS = scoring.measured()
 SCORED = [r for r in ROWS if r.scored == "yes"]

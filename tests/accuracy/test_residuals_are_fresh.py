@@ -4,8 +4,8 @@ import count_fitted
 import make_residuals
 import pytest
 
-from planner import accuracy
-from planner.residuals import from_csv, shipped_rows
+from planner.trust import accuracy
+from planner.trust.residuals import from_csv, shipped_rows
 
 STALE = "stale: run PYTHONPATH=.:tests/accuracy python tests/accuracy/make_residuals.py"
 

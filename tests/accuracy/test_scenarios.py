@@ -8,9 +8,9 @@ import pytest
 
 from planner import api
 from planner.errors import UserError
-from planner.gpus import gpu
+from planner.hardware.gpus import gpu
+from planner.results import Estimate
 from planner.runs import parse_run
-from planner.types import Estimate
 
 FILE = Path(__file__).parent / "cases" / "scenarios.jsonl"
 GIB = 2**30

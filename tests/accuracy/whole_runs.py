@@ -14,8 +14,8 @@ from pathlib import Path
 
 from planner import api
 from planner.errors import UserError
+from planner.results import Estimate
 from planner.runs import parse_run
-from planner.types import Estimate
 
 FILE = Path(__file__).parent / "cases" / "whole_runs.jsonl"
 NODE = 8

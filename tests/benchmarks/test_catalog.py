@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import time
-import planner.links, planner.types
+import planner.hardware.links, planner.types
 start = time.perf_counter()
 from providers import registry
 found = registry.offers()

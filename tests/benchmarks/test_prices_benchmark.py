@@ -24,7 +24,7 @@ DELAY_S = 0.5
 ENVIRONMENT = {"LAMBDA_API_KEY": "test", "VAST_API_KEY": "test", "GCP_API_KEY": "test"}
 SCRIPT = """
 import time
-import planner.links, planner.types
+import planner.hardware.links, planner.types
 start = time.perf_counter()
 from providers import registry
 found = registry.offers()

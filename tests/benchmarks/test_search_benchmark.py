@@ -9,12 +9,13 @@ import pytest
 
 from planner import layouts, memory, speed
 from planner.api import suggest
+from planner.hardware.links import machine_columns, take_machines
 from planner.layouts import BatchRule, Nodes
-from planner.links import machine_columns, take_machines
-from planner.model_presets import preset
-from planner.model_shapes import shape_for
-from planner.physics import physics_of
-from planner.types import Goal, LayoutPins, Links, ModelSpec, Shape, TrainingSpec
+from planner.model.presets import preset
+from planner.model.shapes import shape_for
+from planner.results import Goal
+from planner.search.physics import physics_of
+from planner.types import LayoutPins, Links, ModelSpec, Shape, TrainingSpec
 from providers.catalog import shipped
 
 pytestmark = pytest.mark.benchmark

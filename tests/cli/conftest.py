@@ -5,27 +5,20 @@ from decimal import Decimal
 
 import pytest
 
-from planner.types import (
-    Band,
+from planner.results import (
     Candidate,
     CostLine,
     Estimate,
     Goal,
-    Layout,
-    Links,
     MemoryEstimate,
     MemoryParts,
-    ModelSpec,
-    Offer,
     Rejection,
-    Run,
-    Shape,
     SkippedProvider,
     SpeedEstimate,
     SpeedParts,
     Suggestion,
-    TrainingSpec,
 )
+from planner.types import Band, Layout, Links, ModelSpec, Offer, Run, Shape, TrainingSpec
 
 GIB = 2**30
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)

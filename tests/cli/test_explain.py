@@ -2,7 +2,7 @@
 
 from planner.cli.screens_explain import confidence, explain, terms
 from planner.cli.text import Terminal
-from planner.types import Estimate, MemoryParts, SpeedParts
+from planner.results import Estimate, MemoryParts, SpeedParts
 
 
 def test_every_term_of_memory_and_time_is_explained() -> None:

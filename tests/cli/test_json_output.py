@@ -7,7 +7,8 @@ import jsonschema
 import pytest
 
 from planner.cli import json_output
-from planner.types import Candidate, Estimate, Layout, ModelSpec, Shape, Suggestion, TrainingSpec
+from planner.results import Candidate, Estimate, Suggestion
+from planner.types import Layout, ModelSpec, Shape, TrainingSpec
 
 BAND = {
     "type": "object",

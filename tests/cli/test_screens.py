@@ -8,9 +8,9 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from planner.cli import screens_estimate, screens_suggest, screens_tables
 from planner.cli.text import Terminal
-from planner.gpus import gpu
-from planner.types import Candidate, Estimate, Plan, Suggestion
-from planner.what_if import Outlook
+from planner.hardware.gpus import gpu
+from planner.results import Candidate, Estimate, Plan, Suggestion
+from planner.runs.what_if import Outlook
 
 WIDTHS = pytest.mark.parametrize("width", [80, 100])
 GPU = gpu("H100-SXM5-80GB").model_copy(

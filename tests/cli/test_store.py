@@ -8,7 +8,7 @@ import pytest
 
 from planner.cli import store
 from planner.errors import UserError
-from planner.types import Candidate
+from planner.results import Candidate
 
 
 @pytest.fixture(autouse=True)

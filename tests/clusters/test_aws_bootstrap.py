@@ -12,7 +12,7 @@ from moto import mock_aws
 from clusters.config import aws_ground, emit
 from clusters.config.nodes import cluster_of
 from planner.errors import UserError
-from planner.types import Plan
+from planner.results import Plan
 from tests.clusters import tools
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's and moto's own

@@ -10,7 +10,7 @@ import yaml
 
 from clusters.probe.spec import read_plan
 from planner.cli import main, store
-from planner.types import Plan
+from planner.results import Plan
 from tests.clusters import tools
 
 

@@ -17,8 +17,9 @@ from clusters.config.choices import Choices, Format, format_of
 from clusters.config.nodes import Cluster, cluster_of
 from planner.api import suggest
 from planner.errors import UserError
-from planner.model_presets import preset
-from planner.types import Candidate, Goal, Plan, TrainingSpec
+from planner.model.presets import preset
+from planner.results import Candidate, Goal, Plan
+from planner.types import TrainingSpec
 from providers.catalog import shipped
 from tests.clusters import tools
 

@@ -14,14 +14,14 @@ import torch
 from pydantic_core import PydanticUndefined
 
 from clusters.probe import checkpoint, model, parallel, pipeline, refusals, spec, step
-from planner import lora as planner_lora
 from planner import types
-from planner.memory_activations import block_bytes
+from planner.memory.activations import block_bytes
 from planner.model import model_columns
-from planner.model_count import count_params
-from planner.model_presets import preset, preset_names
-from planner.model_shapes import shape_for
-from planner.numerics import training_columns
+from planner.model.count import count_params
+from planner.model.presets import preset, preset_names
+from planner.model.shapes import shape_for
+from planner.training import lora as planner_lora
+from planner.training.numerics import training_columns
 
 ROOT = Path(__file__).parents[2]
 SMALL = {

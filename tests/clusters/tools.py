@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from clusters.config.choices import Choices, Format
-from planner.types import Layout, Links, Plan
+from planner.results import Plan
+from planner.types import Layout, Links
 from tests.cli.conftest import candidate, memory, offer, speed
 
 NOW = datetime(2026, 12, 1, 9, 0, tzinfo=UTC)

@@ -6,10 +6,10 @@ from typing import Any
 
 from planner import memory
 from planner.columns import MemoryColumns
+from planner.hardware.links import machine_columns
 from planner.layouts import layout_columns
-from planner.links import machine_columns
 from planner.model import model_columns
-from planner.numerics import training_columns
+from planner.training.numerics import training_columns
 from planner.types import Layout, Links, ModelSpec, Shape, TrainingSpec
 
 GIB = 2**30

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from planner import accuracy
-from planner.accuracy import KEYS, error, macro_median, table
-from planner.features import Features
-from planner.residuals import Residual, shipped_rows
+from planner.trust import accuracy
+from planner.trust.accuracy import KEYS, error, macro_median, table
+from planner.trust.features import Features
+from planner.trust.residuals import Residual, shipped_rows
 
 
 def a_row(source: str, log_ratio: float, quantity: str = "step", **changed: object) -> Residual:

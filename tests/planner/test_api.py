@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from planner.api import estimate, estimate_each, suggest, what_if
 from planner.errors import UserError
-from planner.model_presets import preset
-from planner.model_shapes import shape_for
+from planner.model.presets import preset
+from planner.model.shapes import shape_for
+from planner.results import Candidate, Estimate, Goal
 from planner.runs import RunRequest, parse_line, parse_run, pins_of
-from planner.types import Candidate, Estimate, Goal, LayoutPins, LoraSpec, Offer, Run, TrainingSpec
+from planner.types import LayoutPins, LoraSpec, Offer, Run, TrainingSpec
 
 ONE_B = shape_for(1e9)
 

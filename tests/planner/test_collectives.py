@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.collectives import (
+from planner.hardware.collectives import (
     SECONDS,
     all_gather_s,
     all_reduce_s,
@@ -12,8 +12,8 @@ from planner.collectives import (
     reduce_scatter_s,
     send_recv_s,
 )
-from planner.gpus import gpu
-from planner.links import links, links_for, machine_columns, take_machines
+from planner.hardware.gpus import gpu
+from planner.hardware.links import links, links_for, machine_columns, take_machines
 from planner.types import Links, Shape
 
 OPS = sorted(SECONDS)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from planner import cost
 from planner.cost import PartColumns, Work, cost_columns, interval_s, offer_columns, take_offers
-from planner.cost_lines import Cost, cost_lines, spread_of, whole_run, work_of
-from planner.cost_tables import interruptions_per_hour, overheads, price_factor, rates
+from planner.cost.lines import Cost, cost_lines, spread_of, whole_run, work_of
+from planner.cost.tables import interruptions_per_hour, overheads, price_factor, rates
 from planner.types import Band, Links, LoraSpec, Offer, TrainingSpec
 
 STEP = Band(low=3.6, mid=4.0, high=4.6)

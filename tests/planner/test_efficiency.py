@@ -9,12 +9,12 @@ from statistics import median, quantiles
 import numpy as np
 import pytest
 
-from planner import efficiency
-from planner.efficiency import KERNELS, PRECISIONS, attention_curves, gemm_curves, gemm_s
-from planner.gpus import gpu_index, gpus
+from planner.hardware import efficiency
+from planner.hardware.efficiency import KERNELS, PRECISIONS, attention_curves, gemm_curves, gemm_s
+from planner.hardware.gpus import gpu_index, gpus
 
 DATA = Path(__file__).parent / "data"
-PLANNER_DATA = Path(efficiency.__file__).parent / "data"
+PLANNER_DATA = Path(efficiency.__file__).parents[1] / "data"
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner import execution, frameworks
-from planner.efficiency import KERNELS, PRECISIONS
-from planner.execution import ExecutionColumns, KernelColumns, execution_columns, speed_profile
+from planner.hardware.efficiency import KERNELS, PRECISIONS
+from planner.training import execution, frameworks
+from planner.training.execution import ExecutionColumns, KernelColumns, execution_columns, speed_profile
 from planner.types import LoraSpec, TrainingSpec
 
 
@@ -113,7 +113,7 @@ def test_an_unknown_framework_executes_as_generic_pytorch():
 
 
 def test_every_kernel_class_counts_every_operation():
-    with Path(execution.__file__).with_name("data").joinpath("kernel_traffic.csv").open() as file:
+    with Path(execution.__file__).parents[1].joinpath("data", "kernel_traffic.csv").open() as file:
         rows = list(csv.DictReader(file))
     kernels = {r["kernels"] for r in rows}
     items = {f.name for f in fields(KernelColumns)}

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.explain import explain
+from planner.results import Estimate, MemoryParts, SpeedParts
 from planner.runs import parse_run
-from planner.types import Estimate, MemoryParts, SpeedParts
+from planner.trust.explain import explain
 
 RUNS: dict[str, dict[str, Any]] = {
     "one GPU": {"model": {"params": 1e9}, "gpu": "L4", "gpus": 1, "micro_batch": 1, "grad_accum": 4},

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from planner import frameworks
-from planner.numerics import training_columns
+from planner.training import frameworks
+from planner.training.numerics import training_columns
 from tests.planner.memory_tools import a_training
 
-TABLE = Path(frameworks.__file__).with_name("data") / "frameworks.toml"
+TABLE = Path(frameworks.__file__).parents[1] / "data" / "frameworks.toml"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import UserError
-from planner.gpus import (
+from planner.hardware.gpus import (
     flops_per_s,
     gpu,
     gpu_index,

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import UserError
-from planner.huggingface import from_config, supported_model_types
-from planner.model_count import count_params
-from planner.model_presets import preset
+from planner.model.count import count_params
+from planner.model.huggingface import from_config, supported_model_types
+from planner.model.presets import preset
 
 COUNTED = [
     json.loads(line) for line in (Path(__file__).parent / "data/huggingface.jsonl").read_text().splitlines()

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import UserError
-from planner.families import FAMILIES, family_codes
-from planner.gpus import gpu
+from planner.hardware.gpus import gpu
 from planner.layouts import (
     ROW,
     BatchRule,
@@ -22,7 +21,8 @@ from planner.layouts import (
     smallest,
 )
 from planner.legality import check_layout, degrees_reason
-from planner.model_presets import preset
+from planner.model.presets import preset
+from planner.search.families import FAMILIES, family_codes
 from planner.types import Layout, LayoutPins, LoraSpec, ModelSpec, TrainingSpec
 
 FREE = LayoutPins()

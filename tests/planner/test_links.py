@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from planner.columns import LinkColumns, MachineColumns
 from planner.errors import UserError
-from planner.gpus import gpu, gpus
-from planner.link_names import stated_gbit_per_s
-from planner.links import (
+from planner.hardware.gpus import gpu, gpus
+from planner.hardware.link_names import stated_gbit_per_s
+from planner.hardware.links import (
     is_slow,
     link,
     link_columns,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner import lora
 from planner.errors import UserError
 from planner.layouts import layout_columns
-from planner.memory_states import first_stage, stage_params
+from planner.memory.states import first_stage, stage_params
 from planner.model import model_columns
-from planner.numerics import training_columns
+from planner.training import lora
+from planner.training.numerics import training_columns
 from planner.types import Layout, LoraSpec, Moe
 from tests.planner.memory_tools import a_model, a_training, memory_of
 

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from planner import memory
 from planner.columns import MemoryColumns
+from planner.hardware.links import machine_columns
 from planner.layouts import layout_columns
-from planner.links import machine_columns
-from planner.memory_states import StateBytes, first_stage, stage_params, state_bytes
+from planner.memory.states import StateBytes, first_stage, stage_params, state_bytes
 from planner.model import model_columns
-from planner.model_shapes import shape_for
-from planner.numerics import choose, training_columns
-from planner.types import Layout, LoraSpec, MemoryParts, Mla, ModelSpec, Moe, TrainingSpec
+from planner.model.shapes import shape_for
+from planner.results import MemoryParts
+from planner.training.numerics import choose, training_columns
+from planner.types import Layout, LoraSpec, Mla, ModelSpec, Moe, TrainingSpec
 from tests.planner.memory_tools import GIB, a_model, a_shape, a_training, memory_of
 
 FRAMEWORKS = (

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from planner.errors import UserError
 from planner.model import check_model, forward_flops_per_token, model_columns, visible_keys
-from planner.model_count import count_params
-from planner.model_presets import find_preset, preset, preset_names, preset_rows
-from planner.model_shapes import shape_for
-from planner.model_spec import from_spec
+from planner.model.count import count_params
+from planner.model.presets import find_preset, preset, preset_names, preset_rows
+from planner.model.shapes import shape_for
+from planner.model.spec import from_spec
 from planner.types import Mla, ModelSpec, Moe
 
 

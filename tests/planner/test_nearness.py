@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.features import Features, features_of, table_features
-from planner.gpus import gpus
+from planner.hardware.gpus import gpus
 from planner.layouts import layout_row
-from planner.model_shapes import shape_for
-from planner.nearness import Residuals, none, residuals, shipped, spreads, support, warnings
-from planner.residuals import OWN, QUANTITIES, Quantity, Residual, shipped_rows
+from planner.model.shapes import shape_for
+from planner.trust.features import Features, features_of, table_features
+from planner.trust.nearness import Residuals, none, residuals, shipped, spreads, support, warnings
+from planner.trust.residuals import OWN, QUANTITIES, Quantity, Residual, shipped_rows
 from planner.types import Layout, Links, Shape, TrainingSpec
 
 RUN = Features(

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import residuals
 from planner.errors import UserError
-from planner.features import Features
-from planner.gpus import gpus
-from planner.residuals import HEAD, QUANTITIES, Residual, from_csv, shipped_rows, to_csv
+from planner.hardware.gpus import gpus
+from planner.trust import residuals
+from planner.trust.features import Features
+from planner.trust.residuals import HEAD, QUANTITIES, Residual, from_csv, shipped_rows, to_csv
 
 MOST_BYTES = 250_000
 words = st.sampled_from(["plan", "hf", "megatron"])

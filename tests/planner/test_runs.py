@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import UserError
-from planner.model_count import count_params
-from planner.model_presets import preset
-from planner.model_shapes import shape_for
+from planner.model.count import count_params
+from planner.model.presets import preset
+from planner.model.shapes import shape_for
 from planner.runs import INPUTS, line_id, parse_line, parse_run, pins_of, shape_of
 from planner.types import Layout, Links, LoraSpec, Shape, TrainingSpec
 from tests.accuracy.scoring import cases

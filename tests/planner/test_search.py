@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from planner import layouts, memory, speed
-from planner.defaults import batch_rule, complete_training
-from planner.families import FAMILIES, family_codes
+from planner.hardware.links import machine_columns, take_machines
 from planner.layouts import BatchRule, Nodes, expand, meshes
-from planner.links import machine_columns, take_machines
-from planner.model_presets import preset
-from planner.model_shapes import shape_for
-from planner.physics import communication_share, physics_of
+from planner.model.presets import preset
+from planner.model.shapes import shape_for
 from planner.search import SLOW_LINK_SHARE, search, tensor_reach
-from planner.search_state import NOISE, OK, TIGHT, Found
+from planner.search.families import FAMILIES, family_codes
+from planner.search.physics import communication_share, physics_of
+from planner.search.state import NOISE, OK, TIGHT, Found
+from planner.training.defaults import batch_rule, complete_training
 from planner.types import Layout, LayoutPins, Links, ModelSpec, Shape, TrainingSpec
 
 FREE = LayoutPins()

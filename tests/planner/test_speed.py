@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.columns import SpeedColumns
-from planner.execution import execution_columns
-from planner.gpus import gpu
+from planner.hardware.gpus import gpu
+from planner.hardware.links import links_for, machine_columns
 from planner.layouts import layout_columns
-from planner.links import links_for, machine_columns
 from planner.model import model_columns
-from planner.numerics import training_columns
 from planner.speed import estimate
+from planner.training.execution import execution_columns
+from planner.training.numerics import training_columns
 from planner.types import Layout, LoraSpec, ModelSpec, Moe, Shape, TrainingSpec
 
 PARTS = ("matmul", "attention", "memory_bound", "exposed_communication", "bubble", "optimizer", "overhead")

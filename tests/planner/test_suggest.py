@@ -11,23 +11,14 @@ from hypothesis import strategies as st
 
 from planner.api import suggest
 from planner.errors import UserError
-from planner.model_presets import preset
-from planner.model_shapes import shape_for
-from planner.nothing_fits import flags_of
-from planner.question import Question
-from planner.rescue import apply_flags
-from planner.suggest import suggest as answer
-from planner.types import (
-    Candidate,
-    Goal,
-    LayoutPins,
-    Links,
-    LoraSpec,
-    ModelSpec,
-    Offer,
-    Suggestion,
-    TrainingSpec,
-)
+from planner.model.presets import preset
+from planner.model.shapes import shape_for
+from planner.results import Candidate, Goal, Suggestion
+from planner.search.nothing_fits import flags_of
+from planner.search.question import Question
+from planner.search.rescue import apply_flags
+from planner.search.suggest import suggest as answer
+from planner.types import LayoutPins, Links, LoraSpec, ModelSpec, Offer, TrainingSpec
 
 Offers = tuple[Offer, ...]
 ONE_B = shape_for(1e9)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.gpus import gpus
-from planner.links import link
+from planner.hardware.gpus import gpus
+from planner.hardware.links import link
 from planner.types import Offer
 from providers import catalog
 from providers.base import key, violations

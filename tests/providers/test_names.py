@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from planner.gpus import gpus
+from planner.hardware.gpus import gpus
 from providers.names import gpu_id, unknown
 
 

@@ -1,0 +1,173 @@
+"""What the planner answers, as frozen records: estimates, candidates, rejections, plans."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import Field
+
+from planner.types import Band, ModelSpec, Offer, PeakAt, Record, RejectionReason, Run, TrainingSpec, Verdict
+
+
+class MemoryParts(Record):
+    """Bytes per GPU at the instant of the peak, on the fullest GPU. They add up to device mid."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+    gathered: float
+    communication: float
+    context: float
+    allocator_slack: float
+
+
+class MemoryEstimate(Record):
+    """Peak memory of one GPU. ``fits``: allocated mid + context; ``safe``: device high, against usable."""
+
+    parts_bytes: MemoryParts
+    allocated_bytes: Band
+    reserved_bytes: Band
+    device_bytes: Band
+    peak_at: PeakAt
+    usable_bytes: float | None
+    fits: bool | None
+    safe: bool | None
+    host_bytes: float
+    load_bytes: float
+
+
+class SpeedParts(Record):
+    """Seconds of one optimizer step, by cause. They add up to step mid."""
+
+    matmul: float
+    attention: float
+    memory_bound: float
+    exposed_communication: float
+    bubble: float
+    optimizer: float
+    overhead: float
+
+
+class SpeedEstimate(Record):
+    """Speed of one optimizer step. MFU counts model FLOPs, HFU those that the hardware does."""
+
+    parts_s: SpeedParts
+    step_s: Band
+    tokens_per_s_per_gpu: Band
+    mfu: float
+    hfu: float
+    limiting_link: str | None
+    limiting_link_share: float
+
+
+class CostLine(Record):
+    """quantity x unit price. ``usd`` is ``None`` where a factor is not known: named, never summed."""
+
+    name: str
+    quantity: float | None
+    unit: str
+    usd_per_unit: Decimal | None
+    usd: Band | None
+    note: str = ""
+
+
+class WholeRun(Record):
+    """A whole training: hours of wall clock, GPU hours, and cost where the price is known."""
+
+    hours: Band
+    gpu_hours: Band
+    cost_usd: Band | None
+
+
+class Estimate(Record):
+    """The answer for one run. What could not be answered is ``None``, with a warning that says why."""
+
+    run: Run
+    memory: MemoryEstimate | None
+    speed: SpeedEstimate | None
+    whole: WholeRun | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Goal(Record):
+    """What bounds a search: money, time, and which offers may be considered."""
+
+    budget_usd: Decimal | None = Field(default=None, gt=0)
+    deadline_s: float | None = Field(default=None, gt=0)
+    headroom: float = Field(default=0.2, ge=0, lt=1)
+    gpus: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    market: Literal["any", "on-demand", "spot"] = "any"
+    max_gpus: int = Field(default=64, ge=1)
+    stage: Literal["experiment", "production"] = "experiment"
+    sort: Literal["cost", "time"] = "cost"
+    allow_slow_link: bool = False
+    checkpoints: bool = True
+
+
+class Candidate(Record):
+    """A layout on an offer, judged. ``why`` says what keeps a ``tight`` or ``over`` one from being ``ok``."""
+
+    id: str
+    rank: int
+    verdict: Verdict
+    why: str
+    offer: Offer
+    num_nodes: int
+    run: Run
+    memory: MemoryEstimate
+    speed: SpeedEstimate
+    hours: Band
+    cost_usd: Band
+    cost_is_complete: bool
+    cost_lines: tuple[CostLine, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class Rejection(Record):
+    """Candidates that lost for one reason: how many, the nearest miss, and the flags that would save it."""
+
+    reason: RejectionReason
+    count: int
+    nearest: str
+    rescue: str | None
+
+
+class SkippedProvider(Record):
+    """A provider whose offers were not considered, and why."""
+
+    provider: str
+    reason: str
+
+
+class Suggestion(Record):
+    """What ``plan suggest`` answers: the ranked choices and what became of everything else."""
+
+    schema_version: int = 1
+    model: ModelSpec
+    training: TrainingSpec
+    goal: Goal
+    assumptions: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    rejections: tuple[Rejection, ...]
+    rescues: tuple[str, ...]
+    skipped_providers: tuple[SkippedProvider, ...]
+    num_offers: int
+    num_layouts: int
+    layouts_by_family: dict[str, int]
+    num_fitting: int = 0
+
+
+class Plan(Record):
+    """A chosen candidate with its prices frozen. ``id`` is a hash of the content."""
+
+    schema_version: int = 1
+    id: str
+    created: datetime
+    command: str
+    candidate: Candidate

@@ -1,0 +1,46 @@
+"""What the formulas need of a model and a training, and small tools on the columns that they return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import numpy as np
+
+from planner.columns import Array, LayoutColumns, MemoryColumns, ModelColumns, SpeedColumns
+from planner.model import model_columns
+from planner.search.grouping import Index
+from planner.training.execution import ExecutionColumns, execution_columns
+from planner.training.numerics import TrainingColumns, training_columns
+from planner.types import ModelSpec, TrainingSpec
+
+Columns = TypeVar("Columns", LayoutColumns, MemoryColumns, SpeedColumns)
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """One model and training as columns of shape ()."""
+
+    training_spec: TrainingSpec
+    model: ModelColumns
+    training: TrainingColumns
+    execution: ExecutionColumns
+
+
+def physics_of(model: ModelSpec, training: TrainingSpec) -> Physics:
+    """Columns of one model and training."""
+    return Physics(
+        training, model_columns([model]), training_columns([training]), execution_columns([training])
+    )
+
+
+def take(columns: Columns, index: Index | slice) -> Columns:
+    """Rows of a record of columns; arrays of shape () stay."""
+    parts = (np.asarray(getattr(columns, f.name)) for f in fields(columns))
+    return type(columns)(*(part[index] if part.ndim else part for part in parts))
+
+
+def communication_share(found: SpeedColumns) -> Array:
+    """Share of the step that GPUs wait for each other."""
+    share: Array = (found.dp_s + found.tp_s + found.pp_s + found.cp_s + found.ep_s) / found.step_s
+    return share

@@ -1,0 +1,1 @@
+"""What a training is made of: framework habits, number formats, adapters, execution, defaults."""
