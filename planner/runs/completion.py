@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner import search
 from planner.errors import UserError
 from planner.hardware import gpus
 from planner.layouts import BatchRule, layout_of
@@ -16,6 +15,7 @@ from planner.model import check_model
 from planner.model.count import count_params
 from planner.runs import RunRequest, shape_of
 from planner.runs.checks import check_training
+from planner.search import search
 from planner.search.state import OK, Found
 from planner.training import frameworks
 from planner.training.defaults import TOKENS_PER_PARAMETER, default_batch_tokens

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner import search
 from planner.layouts import BatchRule, layout_of
 from planner.results import MemoryEstimate
+from planner.search import search
 from planner.trust.nearness import Residuals
 from planner.types import Layout, LayoutPins, Run
 from planner.units import gib

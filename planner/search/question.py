@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import legality, search
+from planner import legality
 from planner.errors import UserError
 from planner.model import check_model
 from planner.results import Goal
 from planner.runs.checks import check_training
-from planner.search import market, verdicts
+from planner.search import market, search, verdicts
 from planner.search.grouping import Index
 from planner.search.market import Listings
 from planner.search.state import NO_LAYOUT, TOO_BIG, TOO_BIG_FOR_HOST, TOO_BIG_TO_LOAD, Found

@@ -8,7 +8,6 @@ import numpy as np
 
 from planner import units
 from planner.results import Candidate, SkippedProvider, Suggestion
-from planner.search import SLOW_LINK_SHARE
 from planner.search.candidates import candidates
 from planner.search.market import SMALL_MACHINE_GPUS, SMALL_MACHINE_NODES
 from planner.search.misses import nearest_to_fitting
@@ -16,6 +15,7 @@ from planner.search.nothing_fits import rescues
 from planner.search.question import Outcome, Question, outcome
 from planner.search.ranking import distinct_choices, ranked
 from planner.search.rejections import fitting, rejections
+from planner.search.search import SLOW_LINK_SHARE
 from planner.search.verdicts import OVER
 from planner.types import Offer
 

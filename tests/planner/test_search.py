@@ -8,9 +8,9 @@ from planner.hardware.links import machine_columns, take_machines
 from planner.layouts import BatchRule, Nodes, expand, meshes
 from planner.model.presets import preset
 from planner.model.shapes import shape_for
-from planner.search import SLOW_LINK_SHARE, search, tensor_reach
 from planner.search.families import FAMILIES, family_codes
 from planner.search.physics import communication_share, physics_of
+from planner.search.search import SLOW_LINK_SHARE, search, tensor_reach
 from planner.search.state import NOISE, OK, TIGHT, Found
 from planner.training.defaults import batch_rule, complete_training
 from planner.types import Layout, LayoutPins, Links, ModelSpec, Shape, TrainingSpec
