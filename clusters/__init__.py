@@ -1,1 +1,1 @@
-"""Clusters touch the world: what is rented, probed and given back lives here."""
+"""Clusters touch the world: cluster files of a plan, and the training step that runs on them."""

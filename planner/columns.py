@@ -1,9 +1,9 @@
 """Runs as columns: numpy arrays that broadcast against each other.
 
-``memory.py`` and ``speed.py`` take these and return columns, so that one estimate, a search over a million
-layouts and the accuracy test are the same code. Every array has shape ``()`` (one value for all runs) or
-``(n,)``. The search leaves model and training as ``()`` and varies layout and machine; a batch of measured
-runs varies all.
+``planner.memory`` and ``planner.speed`` take these and return columns, so that one estimate, a search over
+a million layouts and the accuracy test are the same code. Every array has shape ``()`` (one value for all
+runs) or ``(n,)``. The search leaves model and training as ``()`` and varies layout and machine; a batch of
+measured runs varies all.
 """
 
 from __future__ import annotations

@@ -14,6 +14,10 @@ class UserError(ValueError):
         self.hint = hint
 
 
+class MissingCredentialsError(UserError):
+    """Nothing is wrong with the question: who asks is not known to the provider."""
+
+
 def did_you_mean(name: str, known: Iterable[str], count: int = 3) -> str:
     """``" (did you mean a, b?)"`` for the names nearest to ``name``, or an empty string."""
     by_lower = {k.lower(): k for k in known}

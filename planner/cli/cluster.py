@@ -18,7 +18,7 @@ from clusters.config.nodes import cluster_of
 from planner import units
 from planner.cli import store
 from planner.cli.request import Options
-from planner.errors import UserError
+from planner.errors import MissingCredentialsError, UserError
 from planner.results import Plan
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}")
@@ -63,14 +63,14 @@ def _check_options(options: Options, plan: Plan, kind: Format) -> None:
         if options[name] and kind not in formats:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(
-                f"{flag} is for {', '.join(formats)}; {plan.id} is written for {kind}", _hint(plan)
+                f"{flag} is for {', '.join(formats)}; {plan.id} is written for {kind}", _hint(plan, kind)
             )
     if options["max_spot_price"] and plan.candidate.offer.market != "spot":
-        raise UserError(f"--max-spot-price: {plan.id} is {plan.candidate.offer.market}", _hint(plan))
+        raise UserError(f"--max-spot-price: {plan.id} is {plan.candidate.offer.market}", _hint(plan, kind))
 
 
-def _hint(plan: Plan) -> str:
-    return f"plan cluster {plan.id}"
+def _hint(plan: Plan, kind: str) -> str:
+    return f"plan cluster {plan.id}{' --hosts 10.0.0.2' if kind == 'local' else ''}"
 
 
 def deadline_s(plan: Plan) -> float:
@@ -134,7 +134,7 @@ def _prepared(plan: Plan, choices: Choices, kind: Format) -> Choices:
     try:
         ground = prepare(cluster, choices, boto3.session.Session(region_name=cluster.region))
     except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError):
-        raise UserError("no credentials of AWS were found", "aws configure") from None
+        raise MissingCredentialsError("no credentials of AWS were found", "aws configure") from None
     except (botocore.exceptions.ClientError, botocore.exceptions.EndpointConnectionError) as error:
         raise UserError(f"AWS refused: {error}", f"plan cluster {plan.id} --iam") from None
     for made in ground.made:

@@ -1,7 +1,7 @@
 """``plan``: the Typer app and its exit codes. Nothing heavy is imported before a command runs.
 
-Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 nothing fits, 130 interrupted. The answer goes to
-stdout, everything else to stderr.
+Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 nothing fits, 4 credentials missing, 130 interrupted.
+The answer goes to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import typer
 
 from planner.cli import cluster_options as c
 from planner.cli import options as o
-from planner.errors import UserError
+from planner.errors import MissingCredentialsError, UserError
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+FAILED, BAD_INPUT, NO_CREDENTIALS, INTERRUPTED = 1, 2, 4, 130
 
 app = typer.Typer(
     name="plan",
@@ -46,6 +46,9 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         if code == INTERRUPTED:  # Typer turns the interrupt into this exit code
             raise KeyboardInterrupt
+    except MissingCredentialsError as error:
+        _complain(str(error), error.hint)
+        return NO_CREDENTIALS
     except UserError as error:
         return _complain(str(error), error.hint or _help_of(arguments))
     except typer.TyperException as error:

@@ -1,4 +1,4 @@
-"""``plan ls --plans`` and ``plan rm``."""
+"""``plan ls --plans``: what was saved."""
 
 from __future__ import annotations
 

@@ -52,12 +52,30 @@ def _content(plan: Plan) -> str:
 
 
 def find(name: str) -> Plan:
-    """Return the plan that ``name`` means: a row of the last suggest, an id, or the beginning of one id."""
+    """Return the plan that ``name`` means: a row of the last suggest, an id or its beginning, or a file."""
+    if name.lower().endswith((".yaml", ".yml", ".json")):
+        return _of_file(Path(name))
     full = _full_id(name)
     plan = _read(_path(full))
     if plan is None:
         raise UserError(f"plan {full} is gone or cannot be read", "plan ls --plans")
     return plan
+
+
+def _of_file(path: Path) -> Plan:
+    """Plan of a file that ``plan suggest --out`` wrote, or of one out of the store."""
+    import yaml
+
+    try:
+        return Plan.model_validate_json(
+            json.dumps(yaml.safe_load(path.read_text(encoding="utf-8")), default=str)
+        )
+    except OSError as error:
+        raise UserError(f"cannot read {str(path)!r:.200}: {error.strerror}", "plan ls --plans") from None
+    except (ValueError, yaml.YAMLError, RecursionError):
+        raise UserError(
+            f"{str(path)!r:.200} holds no plan", "plan suggest … --out plan.yaml writes one"
+        ) from None
 
 
 def all_plans() -> list[Plan]:

@@ -24,8 +24,6 @@ from planner.memory.step import kept_activations, tokens_per_rank
 from planner.training.formats import FormatColumns
 from planner.training.numerics import TrainingColumns
 
-PEAK_AT = ("forward", "loss", "backward", "optimizer")
-
 
 @dataclass(frozen=True, slots=True)
 class StageBytes:

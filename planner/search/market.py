@@ -12,12 +12,11 @@ from planner.hardware import gpus
 from planner.legality import optimizer_reason
 from planner.results import Goal
 from planner.search.grouping import Index
-from planner.types import Market, Offer, Shape, TrainingSpec
+from planner.types import Offer, Shape, TrainingSpec
 
 # Machines with one or two GPUs are joined up to so many nodes: beyond, the network is all that they do.
 SMALL_MACHINE_GPUS = 2
 SMALL_MACHINE_NODES = 8
-NOT_SPOT: frozenset[Market] = frozenset({"on-demand", "capacity-block", "community", "reserved", "owned"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TypeVar
-
-import numpy as np
 
 from planner.columns import Array, LayoutColumns, MemoryColumns, ModelColumns, SpeedColumns
 from planner.model import model_columns
-from planner.search.grouping import Index
 from planner.training.execution import ExecutionColumns, execution_columns
 from planner.training.numerics import TrainingColumns, training_columns
 from planner.types import ModelSpec, TrainingSpec
@@ -32,12 +29,6 @@ def physics_of(model: ModelSpec, training: TrainingSpec) -> Physics:
     return Physics(
         training, model_columns([model]), training_columns([training]), execution_columns([training])
     )
-
-
-def take(columns: Columns, index: Index | slice) -> Columns:
-    """Rows of a record of columns; arrays of shape () stay."""
-    parts = (np.asarray(getattr(columns, f.name)) for f in fields(columns))
-    return type(columns)(*(part[index] if part.ndim else part for part in parts))
 
 
 def communication_share(found: SpeedColumns) -> Array:

@@ -227,11 +227,6 @@ def _legal_flags(of: Outcome, nearest: Nearest) -> Iterator[str]:
         yield f"--global-batch {sequences * of.training.seq_len}"
 
 
-def count_lost(of: Outcome) -> int:
-    """Count listings that lost."""
-    return len(lost(of)[0]) + of.num_unsupported
-
-
 def fitting(of: Outcome) -> int:
     """Count listings that are ok or tight."""
     return int(np.sum(of.judged.verdict[of.best] < verdicts.OVER))

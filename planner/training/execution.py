@@ -150,7 +150,7 @@ class AdapterColumns:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionColumns:
-    """What ``speed.py`` needs to know of a training and its framework. Shape () or (n,)."""
+    """What ``planner.speed`` needs to know of a training and its framework. Shape () or (n,)."""
 
     seq_len: Array
     attention_tokens: Array  # that attention spans: the sequence, or a sample packed into it

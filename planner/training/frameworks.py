@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.types import Loss, MemoryKind, Numerics, OptimizerImpl, Recompute
+from planner.types import Loss, Numerics, OptimizerImpl, Recompute
 
 GENERIC = "generic"
 _DATA = Path(__file__).parents[1] / "data" / "frameworks.toml"
@@ -101,7 +101,6 @@ class MemoryProfile:
     fragmentation: float
     context_mib: float
     loads_on_every_rank: bool
-    printed_kind: MemoryKind
 
 
 @dataclass(frozen=True, slots=True)

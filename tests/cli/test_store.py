@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.cli import store
+from planner.cli.main import run
 from planner.errors import UserError
 from planner.results import Candidate
 
@@ -129,3 +130,14 @@ def test_unwritable_directory_is_a_warning(
     monkeypatch.setenv("PLAN_DATA_DIR", str(blocked))
     store.save_shown(shown, "plan suggest", now)
     assert "plans not saved" in capsys.readouterr().err
+
+
+def test_a_plan_is_read_from_the_file_that_out_wrote(data_dir, capsys):
+    out = data_dir / "plan.yaml"
+    assert run(["suggest", "--params", "1B", "--budget", "500", "--gpu", "H100", "--out", str(out)]) == 0
+    capsys.readouterr()
+    assert run(["estimate", str(out)]) == 0
+    assert "H100" in capsys.readouterr().out
+    out.write_text("no: plan", encoding="utf-8")
+    assert run(["estimate", str(out)]) == 2
+    assert "holds no plan" in capsys.readouterr().err

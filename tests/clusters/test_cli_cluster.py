@@ -105,7 +105,7 @@ def test_without_credentials_nothing_is_made(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    assert main.run(["cluster", saved(tools.plan()), "--prepare", "--ssh-from", "203.0.113.7"]) == 2
+    assert main.run(["cluster", saved(tools.plan()), "--prepare", "--ssh-from", "203.0.113.7"]) == 4
     assert "no credentials of AWS" in capsys.readouterr().err
     assert not (tmp_path / ".plan").exists()
 
