@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from planner.cost.lines import whole_run
 from planner.errors import UserError
 from planner.hardware.links import warnings_of
-from planner.results import Estimate, Goal, MemoryEstimate, SkippedProvider, SpeedEstimate, Suggestion
+from planner.results import Estimate, MemoryEstimate, SkippedProvider, SpeedEstimate, Suggestion
 from planner.runs import RunRequest, answers, outgrown
 from planner.runs.completion import Completed, complete
 from planner.runs.what_if import Outlook, changes
@@ -20,7 +20,7 @@ from planner.search.suggest import suggest as answer
 from planner.training import frameworks
 from planner.trust import nearness
 from planner.trust.nearness import Residuals
-from planner.types import LayoutPins, ModelSpec, Offer, Run, TrainingSpec
+from planner.types import Goal, LayoutPins, ModelSpec, Offer, Run, TrainingSpec
 
 __all__ = ["estimate", "estimate_each", "suggest", "what_if"]
 

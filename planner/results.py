@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal
 
-from pydantic import Field
-
-from planner.types import Band, ModelSpec, Offer, PeakAt, Record, RejectionReason, Run, TrainingSpec, Verdict
+from planner.types import (
+    Band,
+    Goal,
+    ModelSpec,
+    Offer,
+    PeakAt,
+    Record,
+    RejectionReason,
+    Run,
+    TrainingSpec,
+    Verdict,
+)
 
 
 class MemoryParts(Record):
@@ -91,23 +99,6 @@ class Estimate(Record):
     speed: SpeedEstimate | None
     whole: WholeRun | None = None
     warnings: tuple[str, ...] = ()
-
-
-class Goal(Record):
-    """What bounds a search: money, time, and which offers may be considered."""
-
-    budget_usd: Decimal | None = Field(default=None, gt=0)
-    deadline_s: float | None = Field(default=None, gt=0)
-    headroom: float = Field(default=0.2, ge=0, lt=1)
-    gpus: tuple[str, ...] = ()
-    providers: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    market: Literal["any", "on-demand", "spot"] = "any"
-    max_gpus: int = Field(default=64, ge=1)
-    stage: Literal["experiment", "production"] = "experiment"
-    sort: Literal["cost", "time"] = "cost"
-    allow_slow_link: bool = False
-    checkpoints: bool = True
 
 
 class Candidate(Record):

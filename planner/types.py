@@ -312,3 +312,20 @@ class Offer(Record):
     origin: Literal["shipped", "live", "own"] = "shipped"
     available: bool | None = None
     note: str = ""
+
+
+class Goal(Record):
+    """What bounds a search: money, time, and which offers may be considered."""
+
+    budget_usd: Decimal | None = Field(default=None, gt=0)
+    deadline_s: float | None = Field(default=None, gt=0)
+    headroom: float = Field(default=0.2, ge=0, lt=1)
+    gpus: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    market: Literal["any", "on-demand", "spot"] = "any"
+    max_gpus: int = Field(default=64, ge=1)
+    stage: Literal["experiment", "production"] = "experiment"
+    sort: Literal["cost", "time"] = "cost"
+    allow_slow_link: bool = False
+    checkpoints: bool = True

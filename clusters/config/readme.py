@@ -77,8 +77,15 @@ def _prices(cluster: Cluster, choices: Choices, kind: Format) -> list[str]:
     if kind == "aws":
         lines += _aws_extras(cluster, choices)
     if cluster.usd_per_hour is not None:
+        hours = Decimal(choices.seconds_left()) / 3600
         known = f"machines together: {units.usd_per_hour(cluster.usd_per_hour)}"
-        lines.append(f"{known}, {units.usd(cluster.usd_per_hour * choices.seconds_left() / 3600)} at most")
+        until = f"{known}, {units.usd(cluster.usd_per_hour * hours)} until the deadline"
+        cap = aws.spot_cap(cluster, choices) if kind == "aws" and cluster.market == "spot" else None
+        if cap is not None:  # the price of a spot node moves up to what the request allows
+            head = cluster.head_usd_per_hour or Decimal(0)
+            most = (cap * cluster.num_nodes + head) * hours
+            until = f"{until}, {units.usd(most)} at the highest spot price asked for"
+        lines.append(until)
     lines.append("not counted: traffic, storage of checkpoints, and whatever you add")
     return lines
 

@@ -12,8 +12,8 @@ from planner.cli.own import own
 from planner.cli.request import Options, choice, top, words
 from planner.cli.suggest import offers_for
 from planner.errors import UserError
-from planner.results import Goal
 from planner.search.market import considered
+from planner.types import Goal
 from providers.owned import EXAMPLE, title
 
 DEFAULT_TOP = 6

@@ -1,4 +1,4 @@
-"""``plan ls --plans``: what was saved."""
+"""``plan ls``: what was saved."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ import typer
 
 from planner.cli import screens_tables, store, text
 from planner.cli.request import Options
-from planner.errors import UserError
 
 
 def run(options: Options) -> int:
     """List saved plans."""
-    if not options["plans"]:
-        raise UserError("plan ls lists plans; launches are not there yet", "plan ls --plans")
     if options["quiet"]:
         for full_id in store.saved_ids():
             typer.echo(full_id)

@@ -14,9 +14,8 @@ from planner.cli.own import own
 from planner.cli.request import Options, words
 from planner.cli.suggest import offers_for
 from planner.errors import UserError, did_you_mean
-from planner.results import Goal
 from planner.search.market import considered
-from planner.types import Offer
+from planner.types import Goal, Offer
 from providers import registry, snapshot
 from providers.adapters import adapters
 from providers.base import Key, key

@@ -13,12 +13,11 @@ from planner.hardware.gpus import matching_ids
 from planner.hardware.link_names import unread
 from planner.model.count import count_params
 from planner.records import build
-from planner.results import Goal
 from planner.runs import RunRequest
 from planner.runs.checks import check_training
 from planner.training.defaults import TOKENS_PER_PARAMETER
 from planner.training.frameworks import match_id, profile_ids
-from planner.types import LayoutPins, LoraSpec, ModelSpec, TrainingSpec
+from planner.types import Goal, LayoutPins, LoraSpec, ModelSpec, TrainingSpec
 
 DEFAULT_SEQ_LEN = 2048
 MAX_GPUS = 100_000

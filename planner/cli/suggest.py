@@ -15,9 +15,9 @@ from planner import api
 from planner.cli import calibration_store, screens_suggest, store, text
 from planner.cli.request import Options, Request, goal, request, top, words
 from planner.errors import UserError, did_you_mean
-from planner.results import Goal, Plan, SkippedProvider, Suggestion
+from planner.results import Plan, SkippedProvider, Suggestion
 from planner.trust.nearness import Residuals
-from planner.types import Offer
+from planner.types import Goal, Offer
 from providers import registry
 
 if TYPE_CHECKING:

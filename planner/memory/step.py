@@ -118,8 +118,8 @@ def gathered_bytes(
     piped = fsdp * (layout.pp > 1) * sharding.pipeline_keeps_gathered
     stays = piped * (gather * all_params + sharding.reduce_bytes * trained)
     loose = fsdp * (1 - piped)
-    # offloaded weights that are not sharded are streamed in, block by block
-    streamed = layout.offload_params * (layout.zero_stage < 3)
+    # offloaded weights that are not sharded (one GPU, at any stage) are streamed in, block by block
+    streamed = layout.offload_params * (1 - sharded)
     window = streamed * gather * np.minimum(2 * params.block + params.root_all, all_params)
     return Gathered(
         forward=loose * (root + block),

@@ -48,7 +48,10 @@ def _changes(run: Run) -> Iterator[Change]:
             name="8-bit optimizer states", run=_trained(run, {"optimizer": "adamw-8bit"}), note=NUMERICS
         )
     if training.precision == "bf16":
-        yield Change(name="all in bf16", run=_trained(run, {"precision": "bf16-pure"}), note=NUMERICS)
+        narrow: dict[str, object] = {"precision": "bf16-pure"}
+        if training.lora is not None:
+            narrow["lora"] = training.lora.model_copy(update={"adapter_bits": 16})
+        yield Change(name="all in bf16", run=_trained(run, narrow), note=NUMERICS)
     if training.loss not in ("chunked", "fused-linear"):
         yield Change(name="chunked loss", run=_trained(run, {"loss": "chunked"}))
     if run.model.vocab_size < LARGE_VOCABULARY:

@@ -11,7 +11,7 @@ from planner.cost import Work
 from planner.cost.lines import Cost, cost_lines
 from planner.hardware.links import warnings_of
 from planner.layouts import layout_of
-from planner.results import Candidate, Goal, MemoryEstimate, SpeedEstimate
+from planner.results import Candidate, MemoryEstimate, SpeedEstimate
 from planner.runs import answers
 from planner.search import verdicts
 from planner.search.grouping import Index
@@ -19,7 +19,7 @@ from planner.search.market import shape_of
 from planner.search.question import Outcome
 from planner.search.verdicts import REASONS, Judged
 from planner.trust import nearness
-from planner.types import Band, Layout, Offer, Run, TrainingSpec, Verdict
+from planner.types import Band, Goal, Offer, Run, TrainingSpec, Verdict
 from planner.units import gib, gib_number, hours, percent, usd
 
 _VERDICTS: tuple[Verdict, ...] = ("ok", "tight", "over")
@@ -168,20 +168,32 @@ def _warnings(of: Outcome, run: Run, offer: Offer, in_memory: MemoryEstimate) ->
             f"needs {gib(in_memory.host_bytes)} of host memory per node; the offer does not say what it has"
         )
     said += _batch_warning(of.training, run)
-    if run.training.framework == OWN_STEP and (needed := frameworks_for(run.layout)):
+    if run.training.framework == OWN_STEP and (needed := frameworks_for(run)):
         said.append(needed)
+    if offer.market == "spot":
+        said.append("spot: save checkpoints off the machine, it may be taken away (plan cluster --storage)")
     if offer.not_included:
-        said.append(f"price without {', '.join(offer.not_included)}")
+        said.append(f"listed price without {', '.join(offer.not_included)}; cost lines add what is known")
     return tuple(said)
 
 
-def frameworks_for(layout: Layout) -> str | None:
-    """Say which frameworks split a model this way; ``None`` for data parallelism, which our own step does."""
-    names = {"tensor": layout.tp, "pipeline": layout.pp, "context": layout.cp, "expert": layout.ep}
-    split = [name for name, degree in names.items() if degree > 1]
-    if not split:
+def frameworks_for(run: Run) -> str | None:
+    """Say what our own training step does not do of a run (``clusters/probe/refusals.py``), or ``None``."""
+    layout, training = run.layout, run.training
+    whole_weights = layout.zero_stage < 3 and (layout.dp > 1 or layout.zero_stage > 0)
+    missing = {
+        "context parallel": layout.cp > 1,
+        "expert parallel": layout.ep > 1,
+        "tensor or pipeline parallel without FSDP": max(layout.tp, layout.pp) > 1 and whole_weights,
+        "ZeRO stage 2": layout.zero_stage == 2,
+        "offload": layout.offload != "none" or layout.activation_offload,
+        "QLoRA": training.method == "qlora",
+        "fp8": training.precision == "fp8",
+    }
+    named = [name for name, is_missing in missing.items() if is_missing]
+    if not named:
         return None
-    return f"{' and '.join(split)} parallel: for Megatron-LM or torchtitan, our own training step has none"
+    return f"{', '.join(named)}: needs a framework that has it, our own training step refuses it"
 
 
 def _batch_warning(asked: TrainingSpec, run: Run) -> list[str]:

@@ -10,9 +10,8 @@ import numpy as np
 from planner.errors import UserError, did_you_mean
 from planner.hardware import gpus
 from planner.legality import optimizer_reason
-from planner.results import Goal
 from planner.search.grouping import Index
-from planner.types import Offer, Shape, TrainingSpec
+from planner.types import Goal, Offer, Shape, TrainingSpec
 
 # Machines with one or two GPUs are joined up to so many nodes: beyond, the network is all that they do.
 SMALL_MACHINE_GPUS = 2

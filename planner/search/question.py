@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from planner import legality
 from planner.errors import UserError
 from planner.model import check_model
-from planner.results import Goal
 from planner.runs.checks import check_training
 from planner.search import market, search, verdicts
 from planner.search.grouping import Index
@@ -21,7 +20,7 @@ from planner.search.verdicts import REASONS, Judged
 from planner.training.defaults import batch_rule, complete_training
 from planner.trust import nearness
 from planner.trust.nearness import Residuals
-from planner.types import Layout, LayoutPins, ModelSpec, Offer, TrainingSpec
+from planner.types import Goal, Layout, LayoutPins, ModelSpec, Offer, TrainingSpec
 
 WHY = {
     NO_LAYOUT: "illegal",
@@ -124,6 +123,8 @@ def _check_pins(model: ModelSpec, training: TrainingSpec, pins: LayoutPins) -> N
         for name in ("tp", "pp", "cp", "ep", "etp", "zero_stage", "interleave", "offload")
         if (value := getattr(pins, name)) is not None
     }
+    if pins.offload == "params+optimizer" and pins.zero_stage is None:
+        degrees["zero_stage"] = 3  # the only stage that offloads parameters
     layout = Layout().model_copy(update=degrees)
     enough = max(1, (pins.ep or 1) * (pins.etp or 1))
     reason = legality.degrees_reason(

@@ -18,11 +18,10 @@ from planner.hardware.gpus import matching_ids
 from planner.layouts import layout_of
 from planner.model.shapes import shape_for
 from planner.records import build
-from planner.results import Goal
 from planner.search import verdicts
 from planner.search.question import Outcome, Question, outcome
 from planner.search.verdicts import REASONS
-from planner.types import LayoutPins, LoraSpec, Offer, TrainingSpec
+from planner.types import Goal, LayoutPins, LoraSpec, Offer, TrainingSpec
 
 MOST_TIMES_OVER = 20.0  # nobody who asks for $100 is helped by a choice of $5,000
 SHAPE_RULE = "shape rule of --params"

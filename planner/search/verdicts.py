@@ -19,7 +19,6 @@ from planner.hardware.gpus import gpu
 from planner.layouts import columns_of, layout_row
 from planner.memory import states as memory_states
 from planner.model import model_columns
-from planner.results import Goal
 from planner.search.grouping import Index, first_of, pairs
 from planner.search.market import Listings
 from planner.search.state import OK as MEMORY_OK
@@ -28,7 +27,7 @@ from planner.training.numerics import training_columns
 from planner.trust import nearness
 from planner.trust.features import table_features
 from planner.trust.nearness import Residuals
-from planner.types import Layout, ModelSpec, Offer, TrainingSpec
+from planner.types import Goal, Layout, ModelSpec, Offer, TrainingSpec
 
 REASONS = (
     "illegal",

@@ -13,9 +13,8 @@ from planner.hardware.links import machine_columns, take_machines
 from planner.layouts import BatchRule, Nodes
 from planner.model.presets import preset
 from planner.model.shapes import shape_for
-from planner.results import Goal
 from planner.search.physics import physics_of
-from planner.types import LayoutPins, Links, ModelSpec, Shape, TrainingSpec
+from planner.types import Goal, LayoutPins, Links, ModelSpec, Shape, TrainingSpec
 from providers.catalog import shipped
 
 pytestmark = pytest.mark.benchmark

@@ -9,7 +9,6 @@ from planner.results import (
     Candidate,
     CostLine,
     Estimate,
-    Goal,
     MemoryEstimate,
     MemoryParts,
     Rejection,
@@ -18,7 +17,7 @@ from planner.results import (
     SpeedParts,
     Suggestion,
 )
-from planner.types import Band, Layout, Links, ModelSpec, Offer, Run, Shape, TrainingSpec
+from planner.types import Band, Goal, Layout, Links, ModelSpec, Offer, Run, Shape, TrainingSpec
 
 GIB = 2**30
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)

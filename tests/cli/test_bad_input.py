@@ -165,7 +165,7 @@ def test_suggest_refuses_bad_options(options: str, capsys: pytest.CaptureFixture
         "rm",
         "rm p-nothing",
         "rm ../x",
-        "ls",
+        "ls --nope",
         "sugest",
         "--nope",
     ],

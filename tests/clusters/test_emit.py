@@ -18,8 +18,8 @@ from clusters.config.nodes import Cluster, cluster_of
 from planner.api import suggest
 from planner.errors import UserError
 from planner.model.presets import preset
-from planner.results import Candidate, Goal, Plan
-from planner.types import TrainingSpec
+from planner.results import Candidate, Plan
+from planner.types import Goal, TrainingSpec
 from providers.catalog import shipped
 from tests.clusters import tools
 

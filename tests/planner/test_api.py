@@ -12,9 +12,9 @@ from planner.api import estimate, estimate_each, suggest, what_if
 from planner.errors import UserError
 from planner.model.presets import preset
 from planner.model.shapes import shape_for
-from planner.results import Candidate, Estimate, Goal
+from planner.results import Candidate, Estimate
 from planner.runs import RunRequest, parse_line, parse_run, pins_of
-from planner.types import LayoutPins, LoraSpec, Offer, Run, TrainingSpec
+from planner.types import Goal, LayoutPins, LoraSpec, Offer, Run, TrainingSpec
 
 ONE_B = shape_for(1e9)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import memory
+from planner.api import estimate
 from planner.columns import MemoryColumns
 from planner.hardware.links import machine_columns
 from planner.layouts import layout_columns
@@ -17,6 +18,7 @@ from planner.memory.states import StateBytes, first_stage, stage_params, state_b
 from planner.model import model_columns
 from planner.model.shapes import shape_for
 from planner.results import MemoryParts
+from planner.runs import parse_run
 from planner.training.numerics import choose, training_columns
 from planner.types import Layout, LoraSpec, Mla, ModelSpec, Moe, TrainingSpec
 from tests.planner.memory_tools import GIB, a_model, a_shape, a_training, memory_of
@@ -312,3 +314,26 @@ def test_context_and_communicators_count_only_towards_the_device() -> None:
     assert float(alone.communication) == 0
     assert float(many.communication) > 0
     assert float(alone.context) > 0.2 * GIB
+
+
+def test_parameters_offloaded_from_one_gpu_still_pass_through_it():
+    layout = {"dp": 1, "tp": 1, "pp": 1, "cp": 1, "sharding": "zero3"}
+    line = {
+        "kind": "lora",
+        "model": {"params": 8e9},
+        "gpu": "RTX 4090",
+        "gpus": 1,
+        "seq_len": 512,
+        "micro_batch": 1,
+        "grad_accum": 1,
+        "layout": layout,
+        "recompute": "full",
+        "loss": "fused-linear",
+        "offload": "params+optimizer",
+        "lora": {"rank": 8, "base_bits": 16},
+    }
+    (found,) = estimate([parse_run(line)])
+    model = model_columns([found.run.model])
+    block = float(model.params_attention_layer + model.params_ffn_dense_layer)
+    assert found.memory is not None
+    assert found.memory.parts_bytes.gathered >= 2 * block
