@@ -45,6 +45,7 @@ from planner.types import LayoutPins, ModelSpec, Shape, TrainingSpec
 Mask = NDArray[np.bool_]
 
 CHUNK_ROWS = 4096
+BEHIND_SAFE = 1e6  # no layout is so much slower than another
 BATCH_SHAPES = 128  # of a large model, searched at once
 SLOW_LINK_SHARE = 0.5
 # Below so many parameters the model is split only where data parallelism alone finds nothing that is ok.
@@ -70,13 +71,14 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Layouts on machines: a table, and for each of its columns the machine and whether memory is ok."""
+    """Layouts on machines: a table, and for each of its columns the machine and how its memory is."""
 
     table: Array
     machine: Index
     host: Array  # bytes of host memory that a node needs
     alike: Index  # the same for layouts that differ by their micro-batch only
-    ok: Mask
+    safe: Mask  # the high end fits
+    ok: Mask  # safe, and the headroom stays free
 
 
 # ---------------------------------------------------------------------------------- the passes
@@ -210,11 +212,10 @@ def _fitting(
     peak = _memory(task, machines, table, columns, machine)
     fits = _broken(peak, columns, machine) == 0
     usable = np.atleast_1d(columns.usable_memory_bytes)[machine]
-    ok = (peak.device * _device_high(task, machines, table, machine) <= usable) & (
-        peak.reserved <= usable * (1.0 - task.headroom)
-    )
+    safe = peak.device * _device_high(task, machines, table, machine) <= usable
+    ok = safe & (peak.reserved <= usable * (1.0 - task.headroom))
     alike = origin * len(RECOMPUTE) + table[ROW["recompute"]].astype(np.int64)
-    return _Rows(table[:, fits], machine[fits], peak.host[fits], alike[fits], ok[fits])
+    return _Rows(table[:, fits], machine[fits], peak.host[fits], alike[fits], safe[fits], ok[fits])
 
 
 def _broken(peak: _Peak, columns: MachineColumns, machine: Index) -> Index:
@@ -328,22 +329,27 @@ def _remember_misses(
 
 
 def _largest(rows: _Rows) -> _Rows:
-    """Of layouts alike but for the micro-batch, the two largest that are ok and the largest that fits.
+    """Of layouts alike but for the micro-batch, the two largest that are ok, the largest that is safe and
+    the largest that fits.
 
     Pipelines keep all: a smaller micro-batch has a smaller bubble.
     """
     keep = rows.table[ROW["pp"]] > 1
     size = rows.table[ROW["micro_batch"]]
-    for chosen, count in ((rows.ok, 2), (np.ones_like(rows.ok), 1)):
+    for chosen, count in ((rows.ok, 2), (rows.safe, 1), (np.ones_like(rows.ok), 1)):
         index = np.nonzero(chosen)[0]
         order = index[np.lexsort((-size[index], rows.alike[index]))]
         starts = np.searchsorted(rows.alike[order], rows.alike[order])
         keep[order[np.arange(len(order)) - starts < count]] = True
-    return _Rows(rows.table[:, keep], rows.machine[keep], rows.host[keep], rows.alike[keep], rows.ok[keep])
+    kept = (part[keep] for part in (rows.machine, rows.host, rows.alike, rows.safe, rows.ok))
+    return _Rows(rows.table[:, keep], *kept)
 
 
 def _fastest(task: _Task, shapes: Sequence[Shape], todo: Index, machine_of: Index, rows: _Rows) -> Picks:
-    """Time each layout on every link that its machine comes with; keep the fastest of each grade."""
+    """Time each layout on every link that its machine comes with; keep the fastest of each grade.
+
+    A layout that only its middle figure lets fit stands behind every safe one of its grade.
+    """
     linked, link_of = distinct([_speed_key(shapes[i]) for i in todo])
     on = [shapes[todo[i]] for i in linked]
     columns = machine_columns(on, [task.physics.training_spec.precision] * len(linked))
@@ -353,7 +359,8 @@ def _fastest(task: _Task, shapes: Sequence[Shape], todo: Index, machine_of: Inde
     step_s = step_s * _middle(task, "step", on, table, link)
     grade = np.where(rows.ok[row], OK, TIGHT)
     grade[share > task.most_share] = SLOW_LINK
-    group, per_token = link * 3 + grade, step_s / tokens
+    unsafe = (grade == TIGHT) & ~rows.safe[row]
+    group, per_token = link * 3 + grade, step_s / tokens * np.where(unsafe, BEHIND_SAFE, 1.0)
     simplest = simplest_of_the_fastest(group, table, per_token, np.zeros_like(link))
     best = np.union1d(simplest, first_of((group,), (per_token,)))
     shape, pick = pairs(link[best], link_of)[::-1]

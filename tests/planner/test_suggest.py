@@ -415,3 +415,14 @@ def test_a_split_model_names_the_frameworks_that_can(offers: Offers) -> None:
         assert refused == any("own training step refuses" in w for w in candidate.warnings)
     plain = ask(offers)
     assert not any("Megatron" in w for c in plain.candidates for w in c.warnings)
+
+
+def test_where_no_layout_keeps_the_headroom_a_safe_one_is_shown_before_a_faster_unsafe_one(
+    make_offer: Callable[..., Offer],
+) -> None:
+    card = make_offer("RTX 4090", 1, "0.45", max_nodes=1)
+    asked = TrainingSpec(method="lora", seq_len=2048, num_tokens=2e7, lora=LoraSpec())
+    question = Question(preset("llama3-8b"), asked, Goal(max_gpus=1), LayoutPins())
+    best = answer(question, (card,)).candidates[0]
+    assert best.verdict == "tight"
+    assert best.memory.safe
