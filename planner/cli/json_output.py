@@ -216,7 +216,7 @@ def suggest_document(answer: Suggestion) -> SuggestDocument:
         schema_version=SCHEMA_VERSION,
         model=model_document(answer.model),
         training=answer.training,
-        budget_usd=_money(answer.goal.budget_usd),
+        budget_usd=money(answer.goal.budget_usd),
         deadline_s=answer.goal.deadline_s,
         headroom=answer.goal.headroom,
         assumptions=answer.assumptions,
@@ -346,7 +346,7 @@ def _offer(offer: Offer) -> OfferDocument:
         gpu=offer.gpu,
         gpus_per_node=offer.gpus_per_node,
         links=offer.links,
-        usd_per_hour=_money(offer.usd_per_hour),
+        usd_per_hour=money(offer.usd_per_hour),
         unknown_why=offer.unknown_why,
         price_seen=offer.price_seen,
         source=offer.source,
@@ -360,7 +360,7 @@ def _cost_line(line: CostLine) -> CostLineDocument:
         name=line.name,
         quantity=line.quantity,
         unit=line.unit,
-        usd_per_unit=_money(line.usd_per_unit),
+        usd_per_unit=money(line.usd_per_unit),
         usd=line.usd,
         note=line.note,
     )
@@ -375,6 +375,6 @@ def _gib(band: Band) -> Band:
     return Band(low=band.low / GIB, mid=band.mid / GIB, high=band.high / GIB)
 
 
-def _money(value: Decimal | None) -> str | None:
+def money(value: Decimal | None) -> str | None:
     """Write decimal digits without an exponent."""
     return None if value is None else f"{value:f}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import Literal
 
+from planner.cli.json_output import money
 from planner.types import Links, Market, Offer, Record
 from providers.base import Key, key
 from providers.moves import Moves, Point
@@ -131,8 +131,7 @@ def history_document(offers: Sequence[Offer], points: Mapping[Key, tuple[Point, 
             zone=o.zone,
             market=o.market,
             prices=tuple(
-                PointDocument(seen=p.seen, usd_per_hour=_money(p.usd_per_hour))
-                for p in points.get(key(o), ())
+                PointDocument(seen=p.seen, usd_per_hour=money(p.usd_per_hour)) for p in points.get(key(o), ())
             ),
         )
         for o in offers
@@ -147,7 +146,7 @@ def moves_document(found: Moves) -> MovesDocument:
         moved=tuple(
             MoveDocument(
                 offer=_price(m.offer),
-                before_usd_per_hour=_money(m.before_usd_per_hour),
+                before_usd_per_hour=money(m.before_usd_per_hour),
                 before_seen=m.before_seen,
                 change=m.change,
             )
@@ -167,7 +166,7 @@ def _price(offer: Offer) -> PriceDocument:
         market=offer.market,
         gpu=offer.gpu,
         gpus_per_node=offer.gpus_per_node,
-        usd_per_hour=_money(offer.usd_per_hour),
+        usd_per_hour=money(offer.usd_per_hour),
         unknown_why=offer.unknown_why,
         price_seen=offer.price_seen,
         source=offer.source,
@@ -195,8 +194,3 @@ def _provider(row: ProviderRow) -> ProviderDocument:
         notes=row.notes,
         unknown_gpus=tuple(UnknownGpuDocument(name=u.name, count=u.count) for u in row.unknown_gpus),
     )
-
-
-def _money(value: Decimal | None) -> str | None:
-    """Write decimal digits without an exponent."""
-    return None if value is None else f"{value:f}"
