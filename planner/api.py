@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner import answers
 from planner.cost.lines import whole_run
 from planner.errors import UserError
 from planner.hardware.links import warnings_of
 from planner.results import Estimate, MemoryEstimate, SkippedProvider, SpeedEstimate, Suggestion
-from planner.runs import RunRequest, answers, outgrown
+from planner.runs import RunRequest, outgrown
 from planner.runs.completion import Completed, complete
 from planner.runs.what_if import Outlook, changes
 from planner.search.candidates import work_of_run
@@ -44,7 +45,7 @@ def suggest(
     ``offers``: all that are known; the goal picks among them, and a rescue may look beyond the goal. Tokens
     and global batch that ``training`` leaves out follow from documented rules (``training.defaults``). Where
     the optimizer is not set, 8-bit states are tried where memory is short. ``known``: the measured runs that
-    bands rest on, with the user's own (``planner.trust.calibration``); by default those that were shipped.
+    bands rest on, with the user's own (``planner.calibration``); by default those that were shipped.
 
     Raises ``UserError`` for what cannot be asked: unknown names, a pinned layout that this model cannot have.
     """

@@ -6,14 +6,13 @@ import sys
 
 import typer
 
-from planner import units
+from planner import calibration, units
+from planner.calibration import Calibrated, Calibration
 from planner.cli import calibration_store, text
 from planner.cli.models import read_text
 from planner.cli.request import Options
 from planner.cli.text import Column, Terminal
 from planner.errors import UserError
-from planner.trust import calibration
-from planner.trust.calibration import Calibrated, Calibration
 from planner.types import Record
 
 

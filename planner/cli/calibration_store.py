@@ -35,7 +35,7 @@ def known(options: Options) -> nearness.Residuals | None:
     if options["no_calibration"] or not (store.data_dir() / _FILE).exists():
         return None
     own = load()
-    from planner.trust.calibration import known_with
+    from planner.calibration import known_with
 
     return known_with(own) if own else None
 
@@ -47,7 +47,7 @@ def load() -> tuple[Residual, ...]:
         stored = Stored.model_validate_json(path.read_text(encoding="utf-8"))
         if stored.estimator == estimator():
             return residuals.from_csv(stored.residuals)
-        from planner.trust.calibration import own_figures
+        from planner.calibration import own_figures
 
         return tuple(figure.residual for figure in own_figures(stored.lines))
     except (OSError, ValidationError, UnicodeDecodeError, UserError) as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from planner import types, units
+from planner.checks import check_training
 from planner.cli.models import SpecFile, read_model, read_spec
 from planner.errors import UserError, did_you_mean
 from planner.hardware.gpus import matching_ids
@@ -14,7 +15,6 @@ from planner.hardware.link_names import unread
 from planner.model.count import count_params
 from planner.records import build
 from planner.runs import RunRequest
-from planner.runs.checks import check_training
 from planner.training.defaults import TOKENS_PER_PARAMETER
 from planner.training.frameworks import match_id, profile_ids
 from planner.types import Goal, LayoutPins, LoraSpec, ModelSpec, TrainingSpec

@@ -12,12 +12,12 @@ import json
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 
+from planner.checks import check_shape, check_training
 from planner.errors import UserError, did_you_mean
 from planner.hardware.gpus import gpu
 from planner.hardware.link_names import unread
 from planner.hardware.links import links_for
 from planner.records import build
-from planner.runs.checks import check_shape, check_training
 from planner.runs.models import read_model
 from planner.runs.parts import Line, read_layout, read_training
 from planner.types import Layout, LayoutPins, ModelSpec, Record, Shape, TrainingSpec

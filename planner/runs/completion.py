@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.checks import check_training
 from planner.errors import UserError
 from planner.hardware import gpus
 from planner.layouts import BatchRule, layout_of
@@ -14,7 +15,6 @@ from planner.legality import check_layout, degrees_reason
 from planner.model import check_model
 from planner.model.count import count_params
 from planner.runs import RunRequest, shape_of
-from planner.runs.checks import check_training
 from planner.search import search
 from planner.search.state import OK, Found
 from planner.training import frameworks

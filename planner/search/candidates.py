@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from planner import answers
 from planner.cost import Work
 from planner.cost.lines import Cost, cost_lines
+from planner.grouping import Index
 from planner.hardware.links import warnings_of
 from planner.layouts import layout_of
 from planner.results import Candidate, MemoryEstimate, SpeedEstimate
-from planner.runs import answers
 from planner.search import verdicts
-from planner.search.grouping import Index
 from planner.search.market import shape_of
 from planner.search.question import Outcome
 from planner.search.verdicts import REASONS, Judged

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.errors import UserError, did_you_mean
+from planner.grouping import Index
 from planner.hardware import gpus
 from planner.legality import optimizer_reason
-from planner.search.grouping import Index
 from planner.types import Goal, Offer, Shape, TrainingSpec
 
 # Machines with one or two GPUs are joined up to so many nodes: beyond, the network is all that they do.

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner import answers
+from planner.grouping import Index
 from planner.hardware.gpus import gpu
 from planner.layouts import layout_of
 from planner.results import Candidate
-from planner.runs import answers
 from planner.search import verdicts
 from planner.search.candidates import candidates
-from planner.search.grouping import Index
 from planner.search.question import WHY, Outcome
 from planner.search.ranking import distinct_choices, ranked
 from planner.search.state import TIGHT, Picks

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner import legality
+from planner.checks import check_training
 from planner.errors import UserError
+from planner.grouping import Index
 from planner.model import check_model
-from planner.runs.checks import check_training
 from planner.search import market, search, verdicts
-from planner.search.grouping import Index
 from planner.search.market import Listings
 from planner.search.state import NO_LAYOUT, TOO_BIG, TOO_BIG_FOR_HOST, TOO_BIG_TO_LOAD, Found
 from planner.search.verdicts import REASONS, Judged

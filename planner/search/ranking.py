@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Iterable
 
 import numpy as np
 
+from planner.grouping import Index
 from planner.search import verdicts
-from planner.search.grouping import Index
 from planner.search.question import Outcome
 from planner.types import Offer
 

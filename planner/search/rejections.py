@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner import units
+from planner import answers, units
+from planner.grouping import Index
 from planner.hardware.gpus import gpu
 from planner.layouts import layout_of
 from planner.results import Rejection
-from planner.runs import answers
 from planner.search import verdicts
 from planner.search.candidates import offer_of
-from planner.search.grouping import Index
 from planner.search.market import shape_of
 from planner.search.question import Outcome, lost
 from planner.search.rescue import memory_flags, saving

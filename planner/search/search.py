@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from planner import layouts, memory, speed
 from planner.columns import Array, MachineColumns
+from planner.grouping import Index, distinct, first_of, pairs
 from planner.hardware.gpus import gpu
 from planner.hardware.links import is_slow, link, machine_columns, take_machines
 from planner.layouts import RECOMPUTE, ROW, BatchRule, Nodes, Scope
 from planner.legality import optimizer_reason
 from planner.model.count import count_params
-from planner.search.grouping import Index, distinct, first_of, pairs
 from planner.search.physics import Physics, communication_share, physics_of
 from planner.search.state import (
     OK,

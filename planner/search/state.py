@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from planner.columns import Array
+from planner.grouping import Index, first_of
 from planner.layouts import ROW
 from planner.search.families import FAMILIES, complexity, family_codes
-from planner.search.grouping import Index, first_of
 from planner.types import TrainingSpec
 
 # Repeated measurements of one setting differ by so much: a layout must gain more to be worth its complexity.

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from planner import cost
 from planner.columns import Array
 from planner.cost import CostColumns, Spread, Work
+from planner.grouping import Index, first_of, pairs
 from planner.hardware.gpus import gpu
 from planner.layouts import columns_of, layout_row
 from planner.memory import states as memory_states
 from planner.model import model_columns
-from planner.search.grouping import Index, first_of, pairs
 from planner.search.market import Listings
 from planner.search.state import OK as MEMORY_OK
 from planner.search.state import SLOW_LINK, Picks

@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 
 from planner.columns import Array
+from planner.grouping import Index, distinct
 from planner.layouts import ROW
 from planner.model.count import count_params
-from planner.search.grouping import Index, distinct
 from planner.training import frameworks
 from planner.types import Layout, ModelSpec, Run, Shape, TrainingSpec
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from planner import api
+from planner.calibration import calibration, known_with, own_figures
 from planner.errors import UserError
 from planner.runs import parse_line
-from planner.trust.calibration import calibration, known_with, own_figures
 
 LINE = {
     "id": "mine", "kind": "full-finetune", "model": {"params": 3e9}, "gpu": "L40S", "gpus": 4,
