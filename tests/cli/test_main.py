@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from planner.cli import main, text
+from planner.cli import app, main, text
 
 HEAVY = ("ray", "torch", "boto3", "botocore", "requests", "rich", "jinja2")
 ROOT = Path(__file__).parents[2]
@@ -144,7 +144,7 @@ def test_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(main.importlib, "import_module", interrupted)
+    monkeypatch.setattr(app.importlib, "import_module", interrupted)
     assert main.run(["gpus"]) == 130
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -1,0 +1,9 @@
+"""The command line, command by command: names, options and help. Each imports its module when it runs.
+
+Importing this package registers every command with the app, in the order of the help page.
+"""
+
+# ruff: noqa: I001 (the order of the help page)
+from planner.cli.commands import planning, pricing, building, trust, saved, helping
+
+__all__ = ["building", "helping", "planning", "pricing", "saved", "trust"]
