@@ -1,7 +1,7 @@
 """A launch and what happened to it, as frozen records: what the ledger keeps and the report reads.
 
-States go in one direction:
-``planned -> preflight -> confirmed -> creating -> up -> probing -> verdict -> committed | tearing_down -> gone``.
+States go in one direction: ``planned -> preflight -> confirmed -> creating -> up -> probing -> verdict ->
+committed | tearing_down -> gone``.
 Each is written before its act, so that whoever finds a ledger knows what may exist.
 """
 

@@ -1,8 +1,8 @@
 """What a probe measures on a cluster, and what is concluded from it, as frozen records.
 
-The probe itself (``clusters/probe``) knows nothing of the planner: it writes the JSON form of ``ProbeResult``,
-and whoever started it reads that back with these records. A figure that could not be measured is ``None``
-with a reason beside it: an unknown never passes a check.
+The probe itself (``clusters/probe``) knows nothing of the planner: it writes the JSON form of
+``ProbeResult``, and whoever started it reads that back with these records. A figure that could not be
+measured is ``None`` with a reason beside it: an unknown never passes a check.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Depth(Record):
 
 
 class Failure(Record):
-    """Why a phase ended early. ``kind`` decides the advice; the figures are ``None`` where nobody knew them."""
+    """Why a phase ended early. ``kind`` decides the advice; figures are ``None`` where nobody knew them."""
 
     kind: Literal["oom", "worker-lost", "timeout", "hang", "refused", "wrong-count", "error"]
     phase: str

@@ -1,0 +1,113 @@
+"""What the state machine asks of a place: look before, create, count, list by tag, delete.
+
+A cloud never decides anything: which zone comes next, whether to retry, what it may cost is decided in
+``clusters/launch``. It never remembers either: every answer is asked of the provider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Literal, Protocol
+
+from clusters.config.choices import Choices
+from planner.launched import CloudKind, Resource
+from planner.results import Plan
+from planner.types import Record
+
+FaultKind = Literal[
+    "capacity",
+    "quota",
+    "credentials",
+    "permission",
+    "image",
+    "parameter",
+    "throttling",
+    "timeout",
+    "connection",
+    "unreachable",
+    "setup",
+    "not-joined",
+]
+Log = Callable[[str], None]
+
+
+class CloudFault(Exception):  # noqa: N818 (a fault of the cloud, sorted)
+    """What a provider, or the way to its machines, answered instead of machines.
+
+    ``log``: the end of the output of the step that failed, without secrets.
+    """
+
+    def __init__(self, kind: FaultKind, message: str, hint: str = "", log: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.hint = hint
+        self.log = log
+
+
+class PreflightCheck(Record):
+    """One look before anything bills. ``passed`` is ``False`` also where nobody could tell."""
+
+    name: str
+    passed: bool
+    detail: str
+    hint: str = ""
+
+
+class Place(Record):
+    """Where a cluster may be created: a zone of a region, or the machine's own name."""
+
+    region: str
+    zone: str | None = None
+
+
+class Order(Record):
+    """What is to be created, where, under which tags."""
+
+    plan: Plan
+    choices: Choices
+    launch_id: str
+    place: Place
+    directory: str  # of the files of this launch: documents, logs
+    num_nodes: int
+    create_timeout_s: float
+
+
+class Created(Record):
+    """A cluster that is up: where its head listens, how many nodes and GPUs have joined."""
+
+    address: str  # of job submission: http://HOST:8265
+    num_nodes: int
+    num_gpus: int
+    auth_token_path: str | None = None  # of a file; never the token
+
+
+class Cloud(Protocol):
+    """A place for machines. Every method may raise ``CloudFault``."""
+
+    kind: CloudKind
+    tried: bool  # False: never started on the real thing; prompt and README say so
+
+    def preflight(self, order: Order, budget_usd: Decimal | None) -> tuple[PreflightCheck, ...]:
+        """Look at everything that can be looked at without a bill."""
+
+    def places(self, order: Order) -> Sequence[Place]:
+        """Where the order could stand, best first; the order's own place comes first."""
+
+    def prepare(self, order: Order) -> Order:
+        """Make or find what is free and must be there before: groups, keys, roles. Repeatable."""
+
+    def create(self, order: Order, log: Log) -> Created:
+        """Bring the cluster up through ``clusters.backend``; returns once all nodes joined, or raises."""
+
+    def find(self, launch_id: str | None) -> tuple[Resource, ...]:
+        """Everything with the tag of the launch (``None``: of any launch of ours), in any state but gone."""
+
+    def delete(self, resource: Resource) -> None:
+        """Ask for one thing to be deleted. Repeatable; what is gone already is no error."""
+
+    def stop_cluster(self, order: Order, log: Log) -> None:
+        """End Ray and its machines in good order, where that is possible; ``delete`` does the rest."""
+
+    def by_hand(self, resource: Resource) -> str:
+        """Return a command that deletes the thing without us."""
