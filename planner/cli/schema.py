@@ -20,6 +20,7 @@ DOCUMENTS = {
     "calibrate": ("calibrate", "CalibrationDocument"),
     "prices": ("prices_json", "PricesDocument"),
     "compare": ("comparison", "CompareDocument"),
+    "table": ("table", "TableDocument"),
 }
 
 

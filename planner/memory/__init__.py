@@ -19,7 +19,7 @@ from planner.memory.device import outside_bytes, slack_bytes
 from planner.memory.host import host_bytes, load_bytes
 from planner.memory.loss import loss_bytes
 from planner.memory.peak import Peak, fuller_peak, step_peak
-from planner.memory.states import Stage, first_stage, last_stage, stage_params, state_bytes
+from planner.memory.states import Stage, StateBytes, first_stage, last_stage, stage_params, state_bytes
 from planner.memory.step import kept_activations, tokens_per_rank
 from planner.training.formats import FormatColumns
 from planner.training.numerics import TrainingColumns
@@ -70,6 +70,13 @@ def estimate(
         host=host_bytes(model, training, layout, machine, fullest.offloaded),
         load=load_bytes(training, formats, layout, fullest.weights, fullest.block, outside.context),
     )
+
+
+def states_of(model: ModelColumns, training: TrainingColumns, layout: LayoutColumns) -> StateBytes:
+    """States of the first pipeline stage on one GPU, bytes, once a backward pass is done."""
+    formats = _formats(layout.zero_stage == 3, training)
+    params = stage_params(model, training, layout, first_stage(model, training, layout))
+    return state_bytes(model, training, formats, layout, params)
 
 
 def _stage_bytes(
