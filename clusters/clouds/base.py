@@ -7,6 +7,7 @@ A cloud never decides anything: which zone comes next, whether to retry, what it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Literal, Protocol
 
@@ -62,7 +63,12 @@ class Place(Record):
 
 
 class Order(Record):
-    """What is to be created, where, under which tags."""
+    """What is to be created, where, under which tags.
+
+    ``attempt`` counts the creates of a launch: with ``launch_id`` it makes the client token of the head's
+    call, and a create that is repeated after a crash carries the same number. ``budget_usd`` is what may
+    still be spent on this cluster, ``usd_per_hour`` what all of it costs: for the watchdog on the head.
+    """
 
     plan: Plan
     choices: Choices
@@ -71,6 +77,9 @@ class Order(Record):
     directory: str  # of the files of this launch: documents, logs
     num_nodes: int
     create_timeout_s: float
+    attempt: int = 1
+    budget_usd: Decimal | None = None
+    usd_per_hour: Decimal | None = None
 
 
 class Created(Record):
@@ -108,6 +117,9 @@ class Cloud(Protocol):
 
     def stop_cluster(self, order: Order, log: Log) -> None:
         """End Ray and its machines in good order, where that is possible; ``delete`` does the rest."""
+
+    def extend(self, order: Order, deadline: datetime) -> None:
+        """Move the timer that ends each node, and the watchdog's, to ``deadline`` (UTC)."""
 
     def by_hand(self, resource: Resource) -> str:
         """Return a command that deletes the thing without us."""
