@@ -59,7 +59,8 @@ class CollectiveTiming(Record):
 
     ``bytes``: size of the buffer as nccl-tests counts it. ``scope``: ranks of one node, ranks of different
     nodes (one a node), or all. ``busbw`` = ``algbw`` x the factor of the operation
-    (NVIDIA/nccl-tests, doc/PERFORMANCE.md). ``correct``: the values were checked on every rank.
+    (NVIDIA/nccl-tests, doc/PERFORMANCE.md). ``correct``: the values were checked on every rank;
+    ``wrong_ranks``: those that held wrong ones.
     """
 
     op: Collective
@@ -72,6 +73,16 @@ class CollectiveTiming(Record):
     busbw_bytes_per_s: float
     correct: bool
     purpose: str = ""  # "gradient bucket", "all-gather of one layer"; empty = of the sweep
+    wrong_ranks: tuple[int, ...] = ()
+
+
+class SkippedCollective(Record):
+    """A collective that was not timed, and why: the backend lacks it, or it would overrun the time given."""
+
+    op: Collective
+    scope: Literal["node", "between-nodes", "all"]
+    bytes: int
+    why: str
 
 
 class PairTiming(Record):
@@ -150,6 +161,7 @@ class ProbeResult(Record):
     num_params: int | None
     hardware: tuple[RankHardware, ...] = ()
     collectives: tuple[CollectiveTiming, ...] = ()
+    skipped: tuple[SkippedCollective, ...] = ()
     pairs: tuple[PairTiming, ...] = ()
     memory: tuple[RankMemory, ...] = ()
     steps: MeasuredSteps | None = None
