@@ -7,7 +7,8 @@ A cloud never decides anything: which zone comes next, whether to retry, what it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from contextlib import AbstractContextManager
+from datetime import datetime
 from decimal import Decimal
 from typing import Literal, Protocol
 
@@ -91,29 +92,6 @@ class Created(Record):
     auth_token_path: str | None = None  # of a file; never the token
 
 
-class Limits(Record):
-    """When a cluster ends by itself: at ``deadline``, or when ``budget_usd`` would be passed, with us gone.
-
-    ``spent_usd``: before ``since``, from when on every hour costs ``usd_per_hour`` (``None`` = unknown: the
-    deadline alone counts). ``grace_s``: between SIGTERM to the job and the end, for a checkpoint.
-    """
-
-    deadline: datetime
-    since: datetime
-    budget_usd: Decimal | None = None
-    spent_usd: Decimal = Decimal(0)
-    usd_per_hour: Decimal | None = None
-    grace_s: float = 120.0
-
-    def end(self) -> datetime:
-        """The moment at which everything is ended."""
-        if self.budget_usd is None or not self.usd_per_hour:
-            return self.deadline
-        hours = max(self.budget_usd - self.spent_usd, Decimal(0)) / self.usd_per_hour
-        seconds = min(float(hours) * 3600, (self.deadline - self.since).total_seconds())
-        return self.since + timedelta(seconds=seconds)
-
-
 class Cloud(Protocol):
     """A place for machines. Every method may raise ``CloudFault``."""
 
@@ -133,10 +111,7 @@ class Cloud(Protocol):
         """Bring the cluster up through ``clusters.backend``; returns once all nodes joined, or raises."""
 
     def reach(self, order: Order) -> AbstractContextManager[Created]:
-        """Open the way to a cluster that is up, for as long as the context lasts; the address is valid in it."""
-
-    def limit(self, order: Order, limits: Limits) -> None:
-        """Write on every node when it ends. After ``create``, and again when a launch is extended."""
+        """Open the way to a cluster that is up; the address is valid as long as the context lasts."""
 
     def find(self, launch_id: str | None) -> tuple[Resource, ...]:
         """Everything with the tag of the launch (``None``: of any launch of ours), in any state but gone."""
