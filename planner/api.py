@@ -12,7 +12,7 @@ from planner.cost.lines import whole_run
 from planner.errors import UserError
 from planner.hardware.links import warnings_of
 from planner.results import Estimate, MemoryEstimate, SkippedProvider, SpeedEstimate, Suggestion
-from planner.runs import RunRequest, outgrown
+from planner.runs import RunRequest, achieved, outgrown
 from planner.runs.completion import Completed, complete
 from planner.runs.what_if import Outlook, changes
 from planner.search.candidates import work_of_run
@@ -21,7 +21,7 @@ from planner.search.suggest import suggest as answer
 from planner.training import frameworks
 from planner.trust import nearness
 from planner.trust.nearness import Residuals
-from planner.types import Goal, LayoutPins, ModelSpec, Offer, Run, TrainingSpec
+from planner.types import Goal, LayoutPins, ModelSpec, Offer, Run, Shape, TrainingSpec
 
 __all__ = ["estimate", "estimate_each", "suggest", "what_if"]
 
@@ -127,8 +127,20 @@ def _estimate(
     said += nearness.warnings(shape.gpu, known)
     whole = None
     if training.num_tokens is not None:
-        whole = whole_run(in_time.step_s, work_of_run(run), request.usd_per_gpu_hour)
+        step_s, reached = in_time.step_s, _reached(request, shape, known)
+        if reached is not None:
+            step_s = achieved.slowed(step_s, reached)
+            said.append(achieved.said(reached))
+        whole = whole_run(step_s, work_of_run(run), request.usd_per_gpu_hour)
         said.append("whole: training, checkpoints and work done again; no set-up, probe or billing rules")
     return Estimate.model_construct(
         run=run, memory=in_memory, speed=in_time, whole=whole, warnings=tuple(dict.fromkeys(said))
     )
+
+
+def _reached(request: RunRequest, shape: Shape, known: Residuals) -> achieved.Share | None:
+    """Share of the predicted speed that runs reach which say as little as this description."""
+    if request.named is None or request.layout is not None:
+        return None
+    known_framework = frameworks.match_id(request.training.framework) is not None
+    return achieved.share(request.named if known_framework else "nothing", request.pins, shape, known)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
+from typing import Literal
 
 from planner.checks import check_shape, check_training
 from planner.errors import UserError, did_you_mean
@@ -44,7 +45,8 @@ class RunRequest(Record):
     """A run that is asked about. ``layout`` is whole where every part is given; ``pins`` hold what is given.
 
     ``shape`` is known only where the line is a candidate; ``shape_of`` makes it otherwise. ``assumed`` says
-    what was taken for granted.
+    what was taken for granted. ``named``: what a run description, of what somebody ran or runs, says of its
+    software; ``None`` for a plan of ours.
     """
 
     id: str | None
@@ -59,6 +61,7 @@ class RunRequest(Record):
     shape: Shape | None = None
     usd_per_gpu_hour: Decimal | None = None
     assumed: tuple[str, ...] = ()
+    named: Literal["framework", "nothing"] | None = None
 
 
 def line_id(text: str) -> object:
@@ -134,6 +137,7 @@ def _description(given: Mapping[str, object]) -> RunRequest:
         interconnect=line.text("interconnect"),
         usd_per_gpu_hour=_price(given.get("usd_per_gpu_hour"), "usd_per_gpu_hour"),
         assumed=(*said, *assumed, *said_of_nodes, *said_of_layout, *unread(line.text("interconnect"))),
+        named="nothing" if line.text("framework") is None else "framework",
     )
 
 

@@ -297,6 +297,12 @@ def support(quantity: Quantity, run: Features, known: Residuals) -> Support:
     )
 
 
+def own_runs(quantity: Quantity, gpu_id: str, known: Residuals) -> int:
+    """Count the figures that the user measured on a GPU: of step time, or of memory of any kind."""
+    table = known.of(quantity)
+    return int((table.own & (table.traits.codes["gpu"] == _code(gpu_id))).sum())
+
+
 def warnings(gpu_id: str, known: Residuals) -> tuple[str, ...]:
     """Say where a band does not rest on measured runs of this GPU."""
     missing = [

@@ -38,6 +38,8 @@ def counted(name: str) -> int:
         return profile_values("speed", SPEED_KEYS)
     if name.startswith("data/frameworks.toml, keys of memory"):
         return profile_values("memory", MEMORY_KEYS)
+    if name.startswith("data/achieved"):
+        return 3 * len(list(csv.DictReader(read("achieved.csv").splitlines())))
     rows = list(csv.DictReader(read("nearness.csv").splitlines()))
     return sum(bool(row[c]) and float(row[c]) != 0 for row in rows for c in ("memory", "step", "own"))
 

@@ -1,6 +1,7 @@
 """Write ``planner/data/residuals.csv``: every measured figure against what the estimator says today.
 
-And today's counts of fitted constants into ``planner/data/fitted.csv``.
+And today's counts of fitted constants into ``planner/data/fitted.csv``, and the shares of the predicted speed
+that described runs reach into ``planner/data/achieved.csv``.
 
 ``PYTHONPATH=.:tests/accuracy python tests/accuracy/make_residuals.py``, after any change of memory or speed.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import answering
 import count_fitted
+import make_achieved
 import scoring
 
 from planner.results import Estimate
@@ -60,5 +62,6 @@ def text() -> str:
 
 if __name__ == "__main__":
     FILE.write_text(text(), encoding="utf-8")
+    make_achieved.refresh()
     count_fitted.refresh()
     print(f"{FILE.name}: {len(FILE.read_text(encoding='utf-8').splitlines()) - 1} rows")

@@ -5,11 +5,12 @@ from statistics import median
 import pytest
 import whole_runs
 
-GOOD_SHARE = 0.65  # the aim is 0.70: 16 or 17 of 23, one of them (Nemotron-3 8B) at the edge
+GOOD_SHARE = 0.70  # 17 of 23 with the case's own fields, 18 of 23 with what else is known
 
 
-def test_most_whole_runs_are_predicted_within_a_factor_of_one_and_a_half():
-    found, left_out = whole_runs.wholes()
+@pytest.mark.parametrize("describe", [whole_runs.asked, whole_runs.description])
+def test_most_whole_runs_are_predicted_within_a_factor_of_one_and_a_half(describe):
+    found, left_out = whole_runs.wholes(describe)
     print()
     for each in sorted(found, key=lambda each: each.ratio):
         case = each.case
@@ -17,9 +18,11 @@ def test_most_whole_runs_are_predicted_within_a_factor_of_one_and_a_half():
     for name, reason in left_out:
         print(f"     –  {name:34} {reason}")
     good = sum(each.side == "good" for each in found) / len(found)
+    held = sum(each.held for each in found) / len(found)
     middle = median(each.ratio for each in found)
-    print(f"{good:.0%} of {len(found)} within x{whole_runs.GOOD}, median ratio {middle:.2f}")
+    print(f"{good:.0%} of {len(found)} within x{whole_runs.GOOD}, median ratio {middle:.2f}, {held:.0%} held")
     assert good >= GOOD_SHARE
+    assert held >= 0.6
 
 
 def test_every_case_is_compared_or_left_out_with_a_reason():

@@ -1,13 +1,16 @@
 """Whole trainings that somebody published, against predicted GPU hours: like with like, by kind of time.
 
-A run is compared where its tokens and its model are known. Where the source gives an upper bound of tokens
-(samples padded to the limit), the prediction is of the padded run and is an upper bound too.
+A run is asked about twice: with the fields of its case alone, as somebody who reads of it would, and with the
+framework or layout that a source tells. It is compared where its tokens and its model are known. Where the
+source gives an upper bound of tokens (samples padded to the limit), the prediction is of the padded run and
+is an upper bound too.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -72,6 +75,12 @@ class Whole:
         return self.estimate.whole.gpu_hours.mid / self.case["measured"]["gpu_hours"]
 
     @property
+    def held(self) -> bool:
+        """Whether the 80 % interval holds the published GPU hours."""
+        band = self.estimate.whole.gpu_hours
+        return band.low <= self.case["measured"]["gpu_hours"] <= band.high
+
+    @property
     def side(self) -> str:
         """``good`` within a factor of 1.5; an upper bound of tokens may predict up to twice the hours."""
         most = 2.0 if "token-upper-bound" in self.case["flags"] else GOOD
@@ -93,11 +102,11 @@ def why_not(case: dict) -> str | None:
     return UNLIKE.get(case["id"])
 
 
-def description(case: dict) -> dict:
-    """Run description; the layout is left to the search, unless flags of the source say what was done."""
+def asked(case: dict) -> dict:
+    """Run description with the case's own fields; no framework, no layout, nothing that we know beside it."""
     gpu_hours = case["measured"]["gpu_hours"]
     gpus = case.get("gpus") or NODE * 2 ** math.ceil(math.log2(max(1.0, gpu_hours / LONGEST_H / NODE)))
-    known = {
+    fields = {
         "id": case["id"],
         "kind": KINDS[case["method"]],
         "model": case["model"],
@@ -110,7 +119,13 @@ def description(case: dict) -> dict:
         "interconnect": case.get("interconnect"),
     }
     if case.get("global_batch_tokens"):
-        known["global_batch"] = round(case["global_batch_tokens"] / known["seq_len"])
+        fields["global_batch"] = round(case["global_batch_tokens"] / fields["seq_len"])
+    return fields
+
+
+def description(case: dict) -> dict:
+    """Run description with what else a source says of the run: its framework or its layout."""
+    known = asked(case)
     if case["id"].startswith("alpaca"):
         known |= ALPACA
     if "offload" in case["id"]:
@@ -121,15 +136,15 @@ def description(case: dict) -> dict:
     return {**known, "global_batch": 128}  # of the recipe
 
 
-@lru_cache(maxsize=1)
-def wholes() -> tuple[tuple[Whole, ...], tuple[tuple[str, str], ...]]:
+@lru_cache(maxsize=2)
+def wholes(describe: Callable[[dict], dict] = asked) -> tuple[tuple[Whole, ...], tuple[tuple[str, str], ...]]:
     """Runs that can be compared, and the others with the reason."""
     found, left_out = [], []
     for case in cases():
         reason = why_not(case)
         if reason is None:
             try:
-                found.append(Whole(case, api.estimate([parse_run(description(case))])[0]))
+                found.append(Whole(case, api.estimate([parse_run(describe(case))])[0]))
                 continue
             except UserError as error:
                 reason = f"refused: {error}"
