@@ -60,7 +60,7 @@ def test_a_named_framework_leaves_only_the_layout_to_be_guessed():
 
 
 def test_a_framework_without_a_profile_counts_as_not_named():
-    unknown = {"framework": "my own trainer"}
+    unknown = {"framework": "zig"}
     assert gpu_hours(**unknown).mid / hours_of_steps(**unknown) == pytest.approx(1 / 0.74, rel=0.05)
 
 
