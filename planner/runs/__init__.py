@@ -32,11 +32,11 @@ INPUTS = (
     "compile", "offload", "activation_offload", "lora", "framework", "loss", "numerics", "optimizer_impl",
     "fp8_recipe", "fused_kernels", "moe_token_drop", "dropout", "frozen_layers", "tokens", "usd_per_gpu_hour",
 )  # fmt: skip
-# What a candidate of ``plan suggest --json`` carries: questions, and answers that are not read.
+# What a candidate of ``plan suggest --json`` carries: questions, and answers that are not read here.
 CANDIDATE_INPUTS = ("offer", "shape", "model", "training", "layout", "id")
 CANDIDATE_ANSWERS = (
     "rank", "verdict", "why", "num_nodes", "memory", "speed", "hours", "cost_usd", "cost_is_complete",
-    "cost_lines", "warnings",
+    "cost_lines", "warnings", "measured",
 )  # fmt: skip
 MOST_GPUS = 2**20
 
