@@ -1,0 +1,30 @@
+"""Which cloud a launch stands on: one function makes it, from its kind and the user's choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clusters.clouds.base import Cloud
+from clusters.config.choices import Choices
+from planner.errors import UserError
+from planner.launched import CloudKind
+from planner.types import Offer
+
+
+def cloud_for(
+    kind: CloudKind, choices: Choices, regions: Sequence[str] = (), offers: Sequence[Offer] = ()
+) -> Cloud:
+    """Make the cloud of a kind.
+
+    Args:
+        kind: of the cloud.
+        choices: of the user: hosts and how they are reached.
+        regions: in which a cloud of regions looks for what belongs to a launch.
+        offers: the catalog, for other places with the same machine and a known price.
+
+    """
+    if kind == "local":
+        from clusters.clouds.local import LocalCloud
+
+        return LocalCloud()
+    raise UserError(f"no launch on {kind} yet", "plan cluster PLAN   writes the files for it")
