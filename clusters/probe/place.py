@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """This rank among all. ``node_of_rank[r]`` and ``host_of_rank[r]``: node number and name of rank ``r``."""
+    """One rank among all. ``node_of_rank[r]``, ``host_of_rank[r]``: number and name of rank ``r``'s node."""
 
     rank: int
     device: torch.device
