@@ -40,6 +40,13 @@ def plan_ids(incomplete: str) -> list[str]:
     return _starting(incomplete, saved_ids())
 
 
+def topics(incomplete: str) -> list[str]:
+    """Topics of ``plan explain`` that begin like this."""
+    from planner.guide.pages import texts
+
+    return _starting(incomplete, texts())
+
+
 def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
     """Keep names that begin like what was typed, in any case."""
     return [name for name in names if name.lower().startswith(incomplete.lower())]

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from planner.cli import complete
+
 Text = str | None
 
 Sizes = Annotated[
@@ -14,5 +16,11 @@ Sizes = Annotated[
         "--params",
         metavar="350M,1B,7B",
         help="Sizes of models, separated by commas; the ranges of the rule of thumb if not given.",
+    ),
+]
+Topic = Annotated[
+    Text,
+    typer.Argument(
+        metavar="[TOPIC]", autocompletion=complete.topics, help="What to explain.", show_default=False
     ),
 ]

@@ -21,6 +21,10 @@ DOCUMENTS = {
     "prices": ("prices_json", "PricesDocument"),
     "compare": ("comparison", "CompareDocument"),
     "table": ("table", "TableDocument"),
+    "explain": ("explain", "ExplainDocument"),
+    "report": ("report", "Report"),
+    "report compare": ("report.compare", "DifferencesDocument"),
+    "budget ls": ("budget", "BudgetsDocument"),
 }
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from planner import units
 from planner.cli import describe, text
-from planner.cli.screens_explain import terms
 from planner.cli.text import Column, Terminal
 from planner.results import Candidate, Estimate, MemoryEstimate, SpeedEstimate
 from planner.runs.what_if import Outlook
+from planner.trust.terms import terms
 from planner.types import Run
 
 _PEAK_AT = {

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
 from typing import Literal
 
 from planner import units
@@ -21,28 +17,10 @@ from planner.trust import nearness
 from planner.trust.explain import Explained
 from planner.trust.features import Features, features
 from planner.trust.residuals import Quantity
+from planner.trust.terms import terms
 from planner.types import Band, Run
 
 Kind = Literal["memory", "time"]
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """How a term of memory or time is made; ``basis``: exact, measured, modelled, fitted or assumed."""
-
-    formula: str
-    basis: str
-    source: str
-
-
-@lru_cache(maxsize=1)
-def terms() -> dict[tuple[str, str], Term]:
-    """Terms by (kind, name), from ``data/terms.csv``."""
-    content = files("planner").joinpath("data/terms.csv").read_text(encoding="utf-8")
-    return {
-        (row["kind"], row["term"]): Term(row["formula"], row["basis"], row["source"])
-        for row in csv.DictReader(content.splitlines())
-    }
 
 
 def explain(answer: Estimate, term: Terminal) -> str:

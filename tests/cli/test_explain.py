@@ -1,8 +1,9 @@
 """``--explain``: no term without formula, source and basis."""
 
-from planner.cli.screens_explain import confidence, explain, terms
+from planner.cli.screens_explain import confidence, explain
 from planner.cli.text import Terminal
 from planner.results import Estimate, MemoryParts, SpeedParts
+from planner.trust.terms import terms
 
 
 def test_every_term_of_memory_and_time_is_explained() -> None:
