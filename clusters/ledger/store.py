@@ -6,7 +6,7 @@ Every write is one transaction that is on the disk when the call returns (WAL, s
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from planner.launched import Launch, Transition
 
 Scrub = Callable[[str], str]
 _FILE = "launches.sqlite3"
+_NOTE = "INSERT INTO notes VALUES (?, ?, ?) ON CONFLICT (launch_id, name) DO UPDATE SET text = excluded.text"
 
 
 class LiveLaunchError(Exception):
@@ -43,8 +44,8 @@ class Ledger:
         with locks.held(self._locks, launch_id):
             yield
 
-    def begin(self, launch: Launch) -> None:
-        """Write a new launch; the check for another live one of its plan is part of the same transaction.
+    def begin(self, launch: Launch, notes: Mapping[str, str]) -> None:
+        """Write a new launch and its notes; the check for a live one of its plan is in the same transaction.
 
         Raises:
             LiveLaunchError: another launch of the plan is not gone.
@@ -60,6 +61,8 @@ class Ledger:
             )
             for transition in launch.transitions:
                 self._append(connection, launch.id, transition)
+            for name, text in notes.items():
+                connection.execute(_NOTE, (launch.id, name, self._scrub(text)))
 
     def enter(self, launch_id: str, transition: Transition) -> None:
         """Write that a launch enters a state, before what the state stands for is done."""
@@ -105,11 +108,7 @@ class Ledger:
     def write_note(self, launch_id: str, name: str, text: str) -> None:
         """Write a note over the one of the same name."""
         with self._write() as connection:
-            connection.execute(
-                "INSERT INTO notes VALUES (?, ?, ?)"
-                " ON CONFLICT (launch_id, name) DO UPDATE SET text = excluded.text",
-                (launch_id, name, self._scrub(text)),
-            )
+            connection.execute(_NOTE, (launch_id, name, self._scrub(text)))
 
     def _record(self, launch: Launch) -> str:
         return self._scrub(launch.model_dump_json(exclude={"transitions"}))
