@@ -129,6 +129,16 @@ class Rejection(Record):
     rescue: str | None
 
 
+class Dot(Record):
+    """One candidate in a few words: its best layout's time and cost, and why it lost (empty: it did not)."""
+
+    hours: float
+    usd: float
+    name: str
+    verdict: Verdict
+    reason: str
+
+
 class SkippedProvider(Record):
     """A provider whose offers were not considered, and why."""
 
@@ -152,6 +162,7 @@ class Suggestion(Record):
     num_layouts: int
     layouts_by_family: dict[str, int]
     num_fitting: int = 0
+    field: tuple[Dot, ...] = ()
 
 
 class Plan(Record):

@@ -242,6 +242,11 @@ def usd_number(value: float | Decimal | None) -> str:
     return UNKNOWN if value is None else f"{float(value):,.{_usd_decimals(float(value))}f}"
 
 
+def usd_cents(value: float | Decimal | None) -> str:
+    """Print money that was spent, to the cent, without the sign: ``1,168.47``."""
+    return UNKNOWN if value is None else f"{float(value):,.2f}"
+
+
 def usd_band(band: Band | None, sign: str = "$") -> str:
     """Print money with its spread: ``$189 (166–212)``."""
     return UNKNOWN if band is None else sign + _band(band, 1.0, _usd_decimals(band.mid), "")

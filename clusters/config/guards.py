@@ -35,13 +35,14 @@ in_background() {
 }
 """
 SHUT_DOWN = "shutdown -P now"
+LAUNCH_TAG = "plan-launch"
 
 
 def tags(cluster: Cluster, choices: Choices) -> dict[str, str]:
     """Return the tags of everything that is created: by them it is found again, and deleted."""
     return {
         "plan-id": cluster.plan_id,
-        "plan-launch": choices.launch_id,
+        LAUNCH_TAG: choices.launch_id,
         "plan-owner": choices.owner,
         "plan-deadline": choices.deadline_utc(),
     }

@@ -16,9 +16,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from planner.errors import UserError, did_you_mean
-from planner.results import Candidate, Plan
+from planner.results import Candidate, Dot, Plan
 
 _LAST = "last_suggest.json"
+_FIELDS = "fields"
+_MOST_FIELDS = 20
 _LONGEST_ROW = 3
 
 
@@ -44,6 +46,49 @@ def save_shown(candidates: Iterable[Candidate], command: str, now: datetime) -> 
     except OSError as error:
         warn(f"plans not saved: {error}")
     return plans
+
+
+def last_shown() -> list[Plan]:
+    """Plans of the last suggest that are still there, in its order; all plans where nothing was suggested."""
+    try:
+        rows = json.loads((data_dir() / _LAST).read_text(encoding="utf-8"))
+        ids = [str(i) for _, i in sorted(rows.items(), key=lambda row: int(row[0]))]
+    except (OSError, ValueError, AttributeError):
+        return all_plans()
+    return [plan for i in ids if (plan := _read(_path(i))) is not None]
+
+
+def save_field(plans: Iterable[Plan], field: Iterable[Dot]) -> None:
+    """Save the whole field of a suggestion beside its plans; only the newest few are kept."""
+    ids = [p.id for p in plans]
+    if not ids:
+        return
+    content = {"plans": ids, "dots": [[d.hours, d.usd, d.name, d.verdict, d.reason] for d in field]}
+    try:
+        write(data_dir() / _FIELDS / f"{ids[0]}.json", json.dumps(content))
+        for old in _fields()[_MOST_FIELDS:]:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        warn(f"the other candidates are not saved: {error}")
+
+
+def field_of(plan_id: str) -> tuple[Dot, ...]:
+    """Field of the newest suggestion that showed a plan; empty where none was kept, or it cannot be read."""
+    for path in _fields():
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if plan_id in found["plans"]:
+                names = list(Dot.model_fields)
+                return tuple(Dot.model_validate(dict(zip(names, row, strict=True))) for row in found["dots"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return ()
+
+
+def _fields() -> list[Path]:
+    """Files of fields, newest first."""
+    found = [(path.stat().st_mtime, path) for path in (data_dir() / _FIELDS).glob("p-*.json")]
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def _content(plan: Plan) -> str:

@@ -40,6 +40,7 @@ def run(options: Options) -> int:
     if mine is not None and mine.assumptions:
         answer = answer.model_copy(update={"assumptions": (*answer.assumptions, *mine.assumptions)})
     plans = store.save_shown(answer.candidates, command_line(), now)
+    store.save_field(plans, answer.field)
     _print(answer, options, now)
     fits = any(c.verdict != "over" for c in answer.candidates)
     if options["out"]:

@@ -9,6 +9,7 @@ import numpy as np
 from planner import units
 from planner.results import Candidate, SkippedProvider, Suggestion
 from planner.search.candidates import candidates
+from planner.search.field import field
 from planner.search.market import SMALL_MACHINE_GPUS, SMALL_MACHINE_NODES
 from planner.search.misses import nearest_to_fitting
 from planner.search.nothing_fits import rescues
@@ -17,6 +18,8 @@ from planner.search.ranking import distinct_choices, ranked
 from planner.search.rejections import fitting, rejections
 from planner.search.search import SLOW_LINK_SHARE
 from planner.search.verdicts import OVER
+from planner.trust import nearness
+from planner.trust.features import features
 from planner.types import Offer
 
 MOST_MISSES = 5
@@ -53,7 +56,7 @@ def _answer(
         model=of.question.model,
         training=of.training,
         goal=of.question.goal,
-        assumptions=(*of.assumptions, *_assumptions(of)),
+        assumptions=(*of.assumptions, *_assumptions(of), *_corrected(of, chosen)),
         candidates=chosen,
         rejections=rejections(of, offers) if of.num_offers else (),
         rescues=lines,
@@ -62,6 +65,7 @@ def _answer(
         num_layouts=of.found.num_layouts,
         layouts_by_family=of.found.by_family,
         num_fitting=fitting(of),
+        field=field(of) if of.num_offers else (),
     )
 
 
@@ -79,3 +83,9 @@ def _assumptions(of: Outcome) -> list[str]:
     if goal.stage == "production":
         said.append("production: no GPU without ECC for over a day, no spot without checkpoints")
     return said
+
+
+def _corrected(of: Outcome, chosen: tuple[Candidate, ...]) -> list[str]:
+    """Say how far the user's own runs move the figures of the first choice."""
+    said = nearness.correction(features(chosen[0].run), of.question.known) if chosen else None
+    return [] if said is None else [f"#1 is {said}"]
