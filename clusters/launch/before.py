@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 
 from clusters.clouds.base import CloudFault, Place, PreflightCheck
 from clusters.launch import pricing
@@ -49,10 +51,13 @@ class Priced:
 
 def priced(run: Running) -> Priced:
     """Ask today's price; where nobody says it, the price that was shown stands."""
-    asked = run.request
-    shown = asked.plan.candidate.offer.usd_per_hour
-    now = run.hands.price_now(asked.plan.candidate.offer)
-    node = shown if now is None else now
+    asked, offer = run.request, run.request.plan.candidate.offer
+    shown = node = offer.usd_per_hour
+    if asked.kind == "local" and offer.market != "owned":  # a plan of any provider may be tried out here
+        shown = node = Decimal(0)
+    else:
+        now = run.hands.price_now(offer)
+        node = shown if now is None else now
     items = pricing.price_items(asked, node)
     return Priced(
         shown_usd_per_hour=shown,
@@ -66,8 +71,8 @@ def priced(run: Running) -> Priced:
 def preflight(run: Running, price: Priced) -> tuple[PreflightCheck, ...]:
     """Look at everything that can be looked at without a bill."""
     asked = run.request
-    place = first_place(asked)
-    order = run.order(place, 1, price.usd_per_hour)
+    order = run.order(first_place(asked), 1, price.usd_per_hour)
+    Path(order.directory).mkdir(parents=True, exist_ok=True, mode=0o700)
     found = retrying(lambda: run.cloud.preflight(order, asked.budget_usd), run.hands, asked.limits)
     return (price_check(asked, price), budget_check(asked, price), *found)
 
@@ -83,11 +88,11 @@ def price_check(request: LaunchRequest, price: Priced) -> PreflightCheck:
     shown, now = price.shown_usd_per_hour, price.node_usd_per_hour
     plan = request.plan.id
     if shown is None or now is None:
-        known = "this machine and hosts of your own need none" if request.kind in _FREE_KINDS else ""
+        free = request.kind in _FREE_KINDS
         return PreflightCheck(
             name="price",
-            passed=request.kind in _FREE_KINDS,
-            detail=f"the price of a node is unknown; {known}".rstrip("; "),
+            passed=free,
+            detail="the price of a node is unknown" + ("; hosts of your own need none" if free else ""),
             hint="plan prices refresh",
         )
     allowed = shown * (1 + Decimal(str(request.limits.dearer_at_most)))
@@ -107,17 +112,19 @@ def budget_check(request: LaunchRequest, price: Priced) -> PreflightCheck:
     """The budget must hold creation, probe and teardown at their limits, and one hour of the run."""
     if price.at_most_usd is None or price.usd_per_hour is None:
         return PreflightCheck(
-            name="budget", passed=request.kind in _FREE_KINDS, detail="nothing has a price", hint=""
+            name="budget", passed=request.kind in _FREE_KINDS, detail="the price of a node is unknown"
         )
     least = price.at_most_usd + price.usd_per_hour
     if request.budget_usd is None:
-        return PreflightCheck(name="budget", passed=price.usd_per_hour == 0, detail="none was given")
+        free = price.usd_per_hour == 0
+        said = "none is needed: nothing is rented" if free else "none was given"
+        return PreflightCheck(name="budget", passed=free, detail=said, hint="--budget 200")
     return PreflightCheck(
         name="budget",
         passed=request.budget_usd >= least,
         detail=f"{units.usd(request.budget_usd)}; creation, probe, teardown and the first hour take at most"
         f" {units.usd(least)}",
-        hint=f"--budget {-(-least // 1)}",
+        hint=f"--budget {math.ceil(least)}",
     )
 
 
@@ -166,7 +173,9 @@ def confirm(run: Running, price: Priced, ceiling: Ceiling | None) -> Ceiling:
     if asked.yes and ceiling is None:
         return mine
     question = f"Start the cluster and the probe for at most {units.usd(price.at_most_usd)}?"
-    if price.at_most_usd is None:
+    if price.usd_per_hour == 0:
+        question = "Start Ray and the probe on this machine? Nothing is rented."
+    elif price.at_most_usd is None:
         question = "Start the cluster and the probe, at a price that is unknown?"
     if run.hands.ask is None or not run.hands.ask(question):
         raise Declined("declined; nothing was started")

@@ -55,6 +55,10 @@ def _places(run: Running, price: Priced) -> tuple[Place, ...]:
         return (first,)
     order = run.order(first, 1, price.usd_per_hour)
     found = retrying(lambda: run.cloud.places(order), run.hands, run.request.limits)
+    if (
+        run.request.kind in pricing.MACHINES_OF_THEIR_OWN
+    ):  # another region has another price: a next candidate
+        found = [p for p in found if p.region == first.region]
     return tuple(dict.fromkeys(found)) or (first,)
 
 
@@ -89,7 +93,7 @@ def _refuse_existing(run: Running) -> None:
 
 
 def release(run: Running, items: tuple[PriceItem, ...], begun: datetime, fault: CloudFault) -> bool:
-    """All or none: delete what a failed create left; returns whether there had been nothing.
+    """All or none: delete what a failed create left; returns whether no machine had been there.
 
     Raises:
         NotReleased: something may still bill.
@@ -101,11 +105,11 @@ def release(run: Running, items: tuple[PriceItem, ...], begun: datetime, fault: 
     cleared = teardown.clear(run.cloud, run.id, run.hands, run.request.limits)
     if not cleared.gone:
         raise NotReleased(cleared, f"{fault}; {cleared.why}")
-    if cleared.found_any:
+    if cleared.found_billing:
         run.bill(items, on=False)
     else:
         run.unbill(begun)
-    return not cleared.found_any
+    return not cleared.found_billing
 
 
 def verify(run: Running, order: Order, created: Created) -> None:
@@ -115,8 +119,9 @@ def verify(run: Running, order: Order, created: Created) -> None:
         CloudFault: ``not-joined``.
 
     """
-    offer = run.request.plan.candidate.offer
-    gpus = 0 if run.request.kind == "local" else order.num_nodes * offer.gpus_per_node
+    if run.request.kind == "local":  # one machine, whose CPUs may stand in for GPUs
+        return
+    gpus = order.num_nodes * run.request.plan.candidate.offer.gpus_per_node
     if created.num_nodes < order.num_nodes or created.num_gpus < gpus:
         raise CloudFault(
             "not-joined",

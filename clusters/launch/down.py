@@ -7,8 +7,10 @@ import signal
 from contextlib import ExitStack
 from datetime import timedelta
 
-from clusters.launch import ending, teardown
+from clusters.clouds.base import CloudFault
+from clusters.launch import ending
 from clusters.launch.nouns import DONE, MAY_BILL, Finished, Hands
+from clusters.launch.patience import retrying
 from clusters.launch.running import Running, read_work
 from clusters.ledger import locks
 from clusters.ledger.locks import HeldError
@@ -33,7 +35,7 @@ def down(launch_id: str, hands: Hands) -> Finished:
         hands.interrupts.hold()
         if run.launch().state == "gone":
             return _look_once_more(run)
-        return ending.torn_down(run, "plan down", DONE)
+        return ending.cleared(run, "plan down", DONE)
 
 
 def _lock(run: Running) -> ExitStack:
@@ -70,11 +72,12 @@ def _busy(run: Running, error: HeldError) -> Finished:
 
 def _look_once_more(run: Running) -> Finished:
     """The ledger says gone: look whether the cloud agrees."""
-    cleared = teardown.clear(run.cloud, run.id, run.hands, run.request.limits)
-    if cleared.may_bill:
-        return ending.cleared_up(run, cleared, "it had been taken for gone", DONE)
+    try:
+        found = retrying(lambda: run.cloud.find(run.id), run.hands, run.request.limits)
+    except CloudFault:
+        found = None
+    if found is None or found:
+        return ending.cleared(run, "it had been taken for gone", DONE)
     outcome = run.launch().outcome or "torn_down"
-    run.tell("gone", "nothing is left", outcome, cleared.left)
-    return Finished(
-        launch_id=run.id, outcome=outcome, exit_code=DONE, message="nothing is left", left=cleared.left
-    )
+    run.tell("gone", "nothing is left", outcome)
+    return Finished(launch_id=run.id, outcome=outcome, exit_code=DONE, message="nothing is left")

@@ -63,27 +63,23 @@ def interrupted(run: Running, signal: Interrupted) -> Finished:
 def torn_down(run: Running, message: str, exit_code: int, hint: str = "") -> Finished:
     """Delete everything of the launch; ``exit_code`` holds if it is gone, 6 if it may still bill."""
     run.hands.interrupts.hold()
-    launch = run.launch()
-    if _nothing_yet(launch):
+    if _nothing_yet(run.launch()):
         return _over(run, "torn_down", exit_code, message, hint)
-    if launch.state != "gone":
-        run.enter("tearing_down", message)
+    return cleared(run, message, exit_code, hint)
+
+
+def cleared(run: Running, message: str, exit_code: int, hint: str = "") -> Finished:
+    """Ask the cloud and delete what it names, whatever the ledger thinks."""
+    run.enter("tearing_down", message)
     work = run.work()
     if work.order is not None:
         teardown.stop(run.cloud, work.order, run.hands)
-    cleared = teardown.clear(run.cloud, run.id, run.hands, run.request.limits)
-    return cleared_up(run, cleared, message, exit_code, hint)
-
-
-def cleared_up(
-    run: Running, cleared: teardown.Cleared, message: str, exit_code: int, hint: str = ""
-) -> Finished:
-    """Write what a teardown came to."""
-    if cleared.may_bill:
-        return _may_bill(run, cleared, message)
+    found = teardown.clear(run.cloud, run.id, run.hands, run.request.limits)
+    if found.may_bill:
+        return _may_bill(run, found, message)
     _stop_billing(run)
-    finished = _over(run, "torn_down", exit_code, message, hint, cleared.left)
-    for resource in cleared.left:
+    finished = _over(run, "torn_down", exit_code, message, hint, found.left)
+    for resource in found.left:
         run.hands.screen.say(
             f"left, free of charge: {resource.kind} {resource.id}   {_by_hand(run, resource)}"
         )

@@ -10,6 +10,7 @@ from clusters.launch.patience import retrying
 from clusters.launch.running import Running
 from planner import units
 from planner.probed import ProbeResult, ProbeVerdict
+from planner.spend import usd_per_hour
 
 RESULT = "probe"
 
@@ -68,7 +69,8 @@ def _probed(run: Running, order: Order) -> ProbeResult:
 def _refuse_over_budget(run: Running, verdict: ProbeVerdict) -> None:
     """The forecast must lie within the budget; one that is not known does not, where money is asked for."""
     repriced, budget = verdict.repriced, run.request.budget_usd
-    if budget is None or (repriced is not None and repriced.within_budget):
+    nothing_rented = usd_per_hour(run.launch()) == 0
+    if budget is None or nothing_rented or (repriced is not None and repriced.within_budget):
         return
     if repriced is None or repriced.cost_usd is None:
         raise ProbeFailed(f"the rest of the run has no price, and the budget is {units.usd(budget)}")

@@ -35,13 +35,13 @@ MACHINES: tuple[ResourceKind, ...] = ("instance", "process-group", "ray-on-host"
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """What a teardown found: ``left`` at the end, whether anything was ever there, and the last fault.
+    """What a teardown found: ``left`` at the end, whether anything that bills was there, the last fault.
 
     ``asked``: the cloud answered at the end, so ``left`` is what it says; else nobody knows.
     """
 
     left: tuple[Resource, ...]
-    found_any: bool
+    found_billing: bool
     asked: bool
     why: str = ""
 
@@ -59,7 +59,7 @@ class Cleared:
 def clear(cloud: Cloud, launch_id: str | None, hands: Hands, limits: Limits) -> Cleared:
     """Delete and look, until nothing is named ``looks`` times in a row or the time is over."""
     until = hands.now() + timedelta(seconds=limits.teardown_timeout_s)
-    empty, found_any, why, wait_s = 0, False, "", limits.look_every_s
+    empty, found_billing, why, wait_s = 0, False, "", limits.look_every_s
     left: tuple[Resource, ...] = ()
     asked = False
     while True:
@@ -69,12 +69,12 @@ def clear(cloud: Cloud, launch_id: str | None, hands: Hands, limits: Limits) -> 
         except CloudFault as fault:
             asked, why = False, str(fault)
         if asked:
-            found_any = found_any or bool(left)
+            found_billing = found_billing or any(r.bills or r.kind in MACHINES for r in left)
             empty = 0 if left else empty + 1
             if empty >= limits.looks:
-                return Cleared((), found_any, asked=True)
+                return Cleared((), found_billing, asked=True)
         if hands.now() >= until:
-            return Cleared(left, found_any, asked, why)
+            return Cleared(left, found_billing, asked, why)
         if asked:
             why = _delete(cloud, left, hands) or why
         hands.sleep(wait_s)
