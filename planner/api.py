@@ -20,6 +20,7 @@ from planner.search.question import Question
 from planner.search.suggest import suggest as answer
 from planner.training import frameworks
 from planner.trust import nearness
+from planner.trust.features import features
 from planner.trust.nearness import Residuals
 from planner.types import Goal, LayoutPins, ModelSpec, Offer, Run, Shape, TrainingSpec
 
@@ -125,6 +126,8 @@ def _estimate(
     if num_gpus > 1:
         said += warnings_of(shape.links)
     said += nearness.warnings(shape.gpu, known)
+    if (corrected := nearness.correction(features(run), known)) is not None:
+        said.append(corrected)
     whole = None
     if training.num_tokens is not None:
         step_s, reached = in_time.step_s, _reached(request, shape, known)

@@ -41,7 +41,7 @@ def run(options: Options) -> int:
     lines = tuple(content.splitlines())
     figures = calibration.own_figures(lines)
     found = calibration.calibration(figures)
-    calibration_store.save(lines, tuple(figure.residual for figure in figures))
+    calibration_store.save(lines)
     if options["json"]:
         typer.echo(_document(found).model_dump_json())
     else:

@@ -22,12 +22,16 @@ _FILE = "calibration.json"
 
 
 class Stored(Record):
-    """What is kept: the lines, their residuals as CSV, and a hash of the estimator that made them."""
+    """What is kept: the lines, their residuals as CSV, and a hash of the estimator that made them.
+
+    ``probed``: lines that probes made. They stay when ``plan calibrate`` reads other runs.
+    """
 
     schema_version: int = 1
     estimator: str
     lines: tuple[str, ...]
     residuals: str
+    probed: tuple[str, ...] = ()
 
 
 def known(options: Options) -> nearness.Residuals | None:
@@ -42,23 +46,64 @@ def known(options: Options) -> nearness.Residuals | None:
 
 def load() -> tuple[Residual, ...]:
     """Residuals of the user's runs; none where the file cannot be read, with a warning."""
-    path = store.data_dir() / _FILE
+    stored = _stored()
+    if stored is None:
+        return ()
     try:
-        stored = Stored.model_validate_json(path.read_text(encoding="utf-8"))
         if stored.estimator == estimator():
             return residuals.from_csv(stored.residuals)
-        from planner.calibration import own_figures
-
-        return tuple(figure.residual for figure in own_figures(stored.lines))
-    except (OSError, ValidationError, UnicodeDecodeError, UserError) as error:
-        store.warn(f"calibration left out: {path} cannot be read ({str(error).splitlines()[0]})")
+        return _residuals((*stored.lines, *stored.probed))
+    except UserError as error:
+        _warn(error)
         return ()
 
 
-def save(lines: tuple[str, ...], rows: tuple[Residual, ...]) -> None:
-    """Keep the user's runs in place of those kept before."""
-    stored = Stored(estimator=estimator(), lines=lines, residuals=residuals.to_csv(rows))
+def save(lines: tuple[str, ...]) -> None:
+    """Keep the user's runs in place of those kept before; what probes measured stays.
+
+    Raises ``UserError`` for a line that is no measured run.
+    """
+    before = _stored()
+    _write(lines, before.probed if before is not None else ())
+
+
+def add(line: str) -> None:
+    """Keep a run that a probe measured beside those that are there.
+
+    Raises ``UserError`` for a line that is no measured run.
+    """
+    before = _stored()
+    lines, probed = (before.lines, before.probed) if before is not None else ((), ())
+    _write(lines, (*probed, line))
+
+
+def _stored() -> Stored | None:
+    """What is kept; ``None`` where nothing is, or with a warning where it cannot be read."""
+    path = store.data_dir() / _FILE
+    if not path.exists():
+        return None
+    try:
+        return Stored.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValidationError, UnicodeDecodeError) as error:
+        _warn(error)
+        return None
+
+
+def _warn(error: Exception) -> None:
+    path = store.data_dir() / _FILE
+    store.warn(f"calibration left out: {path} cannot be read ({str(error).splitlines()[0]})")
+
+
+def _write(lines: tuple[str, ...], probed: tuple[str, ...]) -> None:
+    rows = residuals.to_csv(_residuals((*lines, *probed)))
+    stored = Stored(estimator=estimator(), lines=lines, residuals=rows, probed=probed)
     store.write(store.data_dir() / _FILE, stored.model_dump_json())
+
+
+def _residuals(lines: tuple[str, ...]) -> tuple[Residual, ...]:
+    from planner.calibration import own_figures
+
+    return tuple(figure.residual for figure in own_figures(lines))
 
 
 def remove() -> bool:

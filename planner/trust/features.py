@@ -96,7 +96,8 @@ def table_features(
     row = {name: table[ROW[name]] for name in ROW}
     offload = (row["offload_optimizer"] + row["offload_params"] + row["offload_activations"]) > 0
     alike = [(s.gpu, s.gpus_per_node * s.num_nodes, 0 if figure == "device" else s.num_nodes) for s in shapes]
-    key = distinct(alike)[1][machine] * 2 + (row["zero_stage"] == 3)
+    stage = row["zero_stage"]
+    key = distinct(alike)[1][machine] * 4 + 2 * (stage >= 1) + (stage == 3)
     if figure != "device":
         key = key * 4 + row["recompute"].astype(np.int64)
     for flag in (*(row[name] > 1 for name in ("tp", "pp", "cp", "ep")), offload):

@@ -3,8 +3,10 @@
 Each measured run weighs exp(-distance): ``data/nearness.csv`` says how far two runs are apart for each thing
 in which they differ. Runs of one source are not independent, so a source counts as the power ``crowd`` of its
 runs' weight. The mean size of the near residuals, with that of all runs mixed in (``parent``), is the scale
-of the band; ``low`` and ``high`` turn a scale into an 80 % interval. All were set so that intervals hold when
-the source that is asked about is left out (``tests/accuracy/test_nearness.py``).
+of the band; ``low`` and ``high`` turn a scale into an 80 % interval. The size of a residual is the mean of
+what it is as shipped and with the constants refitted without its source: a new run is of a kind that some
+constants were fitted to, and others were not. All were set so that intervals hold when the source that is
+asked about is left out (``tests/accuracy/test_bands_hold.py``).
 
 The shipped runs never move the middle of an estimate: with a source left out that made errors larger. Runs
 that the user measured do: the middle moves by their weighted mean residual, by less the fewer are near, and
@@ -28,13 +30,15 @@ from planner.columns import Array
 from planner.hardware.gpus import gpus
 from planner.trust.features import Features
 from planner.trust.residuals import OWN, Quantity, Residual, shipped_rows
+from planner.units import signed_percent
 
 SPLITS = ("tp", "pp", "cp", "ep")
 DOUBLINGS = ("params", "gpus", "nodes", "seq_len", "micro_tokens")
 _FACTS = (
     "gpu", "architecture", "gpu_class", "method", "precision", "framework", "recompute", "adapters",
-    "sharded", "offload", "moe",
+    "states", "sharded", "alone", "offload", "moe",
 )  # fmt: skip
+_CORRECTED: tuple[tuple[str, Quantity], ...] = (("time", "step"), ("memory", "device"))
 NEAR = 5.0  # distance up to which a measured run is called near: it weighs 1 / 150 or more
 OWN_WEIGHT = 3.0  # of a user's own run in the width of a band, where a published one weighs 1
 OWN_PRIOR = 0.3  # weight of "the formulas are right" beside the user's own runs
@@ -69,7 +73,12 @@ class Residuals:
     memory: Table
     step: Table
     num_runs: dict[tuple[str, str], int]  # (memory | step, GPU) -> measured runs
-    has_own: bool
+    num_own: int  # runs that the user measured
+
+    @property
+    def has_own(self) -> bool:
+        """Whether the user measured any run."""
+        return self.num_own > 0
 
     def of(self, quantity: Quantity) -> Table:
         """The table that a quantity is in."""
@@ -121,7 +130,7 @@ def residuals(rows: Sequence[Residual]) -> Residuals:
         for row in group:
             key = (name, row.features.gpu)
             count[key] = count.get(key, 0) + 1
-    own = any(row.source == OWN for row in rows)
+    own = len({row.features for row in rows if row.source == OWN})
     return Residuals(_table(in_memory, "memory"), _table(in_time, "step"), count, own)
 
 
@@ -141,7 +150,9 @@ def _table(rows: Sequence[Residual], quantity: Literal["memory", "step"]) -> Tab
         weight = np.exp(-_distance(mine, mine, distances()["own"]))
         np.fill_diagonal(weight, 0.0)
         left[own] -= _middle(weight, moves)
-    size = np.minimum(np.abs(left), per["most"])
+    outside = np.array([row.left_out for row in rows], dtype=np.float64)  # None is NaN
+    outside = np.where(np.isnan(outside), left, outside)
+    size = (np.minimum(np.abs(left), per["most"]) + np.minimum(np.abs(outside), per["most"])) / 2
     return Table(
         traits=known,
         figure=np.array([_code(row.quantity) for row in rows], dtype=np.int64),
@@ -174,7 +185,9 @@ def traits(runs: Sequence[Features]) -> Traits:
         "framework": [_code(run.framework) for run in runs],
         "recompute": [run.recompute for run in runs],
         "adapters": [run.method in ("lora", "qlora") for run in runs],
+        "states": [run.zero_stage >= 1 for run in runs],
         "sharded": [run.zero_stage == 3 for run in runs],
+        "alone": [run.gpus == 1 for run in runs],
         "offload": [run.offload for run in runs],
         "moe": [run.moe for run in runs],
     }
@@ -295,6 +308,18 @@ def support(quantity: Quantity, run: Features, known: Residuals) -> Support:
     return Support(
         int(near.sum()), int((near @ table.by_source[:, : table.by_source.shape[1] // 2] > 0).sum()), on_gpu
     )
+
+
+def correction(run: Features, known: Residuals) -> str | None:
+    """Say how far the user's own runs move the figures of a run; ``None`` where the user measured nothing."""
+    if not known.has_own:
+        return None
+    runs = f"{known.num_own} run{'s' * (known.num_own != 1)} of your own"
+    moved = [
+        f"{name} {signed_percent(float(spreads(quantity, [run], known).middle[0]) - 1)}"
+        for name, quantity in _CORRECTED
+    ]
+    return f"corrected by {runs}: {', '.join(moved)}"
 
 
 def own_runs(quantity: Quantity, gpu_id: str, known: Residuals) -> int:

@@ -1,4 +1,5 @@
-"""Write ``planner/data/residuals.csv``: every measured figure against what the estimator says today.
+"""Write ``planner/data/residuals.csv``: every measured figure against what the estimator says today, as it is
+shipped and with its constants refitted on the other sources (``leave_one_out.py``; two minutes).
 
 And today's counts of fitted constants into ``planner/data/fitted.csv``, and the shares of the predicted speed
 that described runs reach into ``planner/data/achieved.csv``.
@@ -9,6 +10,7 @@ that described runs reach into ``planner/data/achieved.csv``.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import answering
@@ -57,11 +59,32 @@ def label(case: scoring.Case) -> str:
 
 
 def text() -> str:
+    """The file as of today, all but what refitting says."""
     return residuals.to_csv(memory_rows() + step_rows())
 
 
+def with_left_out(rows: list[Residual]) -> list[Residual]:
+    """Rows with the ratio that the constants of the other sources give."""
+    import leave_one_out  # imports this module
+
+    outside = []
+    for quantity in ("memory", "time"):
+        problem = leave_one_out.problem(quantity)
+        outside += leave_one_out.residuals(problem, quantity, leave_one_out.left_out(problem)[0])
+    return [
+        replace(row, left_out=same(row, other).log_ratio) for row, other in zip(rows, outside, strict=True)
+    ]
+
+
+def same(row: Residual, other: Residual) -> Residual:
+    """The other row, which must be of the same run."""
+    if (row.quantity, row.source, row.features) != (other.quantity, other.source, other.features):
+        raise ValueError(f"rows in another order: {row}, {other}")
+    return other
+
+
 if __name__ == "__main__":
-    FILE.write_text(text(), encoding="utf-8")
+    FILE.write_text(residuals.to_csv(with_left_out(memory_rows() + step_rows())), encoding="utf-8")
     make_achieved.refresh()
     count_fitted.refresh()
     print(f"{FILE.name}: {len(FILE.read_text(encoding='utf-8').splitlines()) - 1} rows")

@@ -1,4 +1,8 @@
-"""80 % intervals hold about 80 % of measured runs of sources that they have not seen, in each class too."""
+"""80 % intervals hold about 80 % of measured runs of sources that they have not seen, in each class too.
+
+Each run is judged twice: as predicted with the shipped constants, some of which its source was among those
+that were fitted to, and with the constants refitted without it. A new run lies between the two.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -23,8 +27,8 @@ CLASSES: dict[str, Callable[[Residual], str]] = {
 
 
 @lru_cache(maxsize=2)
-def held(quantity: str) -> list[tuple[Residual, bool, float]]:
-    """Each figure, whether its band holds it, and the band's width: its source left out."""
+def held(quantity: str) -> list[tuple[Residual, float, float]]:
+    """Each figure, how far its band holds it (1, ½ or 0), and the band's width: its source left out."""
     found = []
     mine = [row for row in shipped_rows() if (row.quantity == "step") == (quantity == "step")]
     for source in sorted({row.source for row in mine}):
@@ -36,29 +40,30 @@ def held(quantity: str) -> list[tuple[Residual, bool, float]]:
     return found
 
 
-def judged(rows: list[Residual], around: nearness.Spreads) -> Iterator[tuple[Residual, bool, float]]:
+def judged(rows: list[Residual], around: nearness.Spreads) -> Iterator[tuple[Residual, float, float]]:
     for row, low, high in zip(rows, around.low, around.high, strict=True):
-        yield row, low <= math.exp(row.log_ratio) <= high, math.log(high / low)
+        parts = [low <= math.exp(ratio) <= high for ratio in (row.log_ratio, row.left_out)]
+        yield row, sum(map(float, parts)) / 2, math.log(high / low)
 
 
-def share(members: list[tuple[Residual, bool, float]]) -> float:
-    return sum(ok for _, ok, _ in members) / len(members)
+def share(members: list[tuple[Residual, float, float]]) -> float:
+    return sum(part for _, part, _ in members) / len(members)
 
 
 @pytest.mark.parametrize("quantity", ["memory", "step"])
 def test_four_of_five_figures_lie_in_bands_that_have_not_seen_their_source(quantity):
     found = held(quantity)
     print(f"\n{quantity}: {share(found):.0%} of {len(found)} held")
-    assert 0.75 <= share(found) <= 0.88
+    assert 0.77 <= share(found) <= 0.86
 
 
 # A class may be mostly runs of one or two sources, which are off together or not at all: left out, they are
-# held or missed as one. Where they are predicted better than the rest, more than 88 % are held.
+# held or missed as one.
 @pytest.mark.parametrize("quantity", ["memory", "step"])
 def test_bands_hold_in_every_class_with_enough_runs(quantity):
     wrong = []
     for title, key in CLASSES.items():
-        members: dict[str, list[tuple[Residual, bool, float]]] = {}
+        members: dict[str, list[tuple[Residual, float, float]]] = {}
         for each in held(quantity):
             members.setdefault(key(each[0]), []).append(each)
         for name, inside in sorted(members.items()):
@@ -70,5 +75,4 @@ def test_bands_hold_in_every_class_with_enough_runs(quantity):
                 if not 0.75 <= share(inside) <= 0.88:
                     wrong.append((title, name, round(share(inside), 3)))
     print(f"outside 75 to 88 %: {wrong}")
-    assert all(0.70 <= held_share <= 0.98 for _, _, held_share in wrong)
-    assert len(wrong) <= 6
+    assert not wrong

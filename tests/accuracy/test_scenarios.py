@@ -52,13 +52,21 @@ def test_every_scenario_is_asked_here_or_named_with_the_reason():
 
 
 def test_fit_7b_fsdp_4xa100_40_29gb():
-    """29 GB reserved, 27 with flash attention. That 8x 24 GB fail while loading is not said (no profile)."""
+    """29 GB reserved, 27 with flash attention; on 8x 24 GB the step would fit, and loading failed."""
     memory = estimate(
         "llama2-7b", "A100-SXM-40GB", 4, layout=FSDP4, precision="bf16-pure", recompute="none"
     ).memory
     assert memory.safe
     assert memory.reserved_bytes.low <= 29e9
     assert memory.reserved_bytes.high >= 27e9
+    asked = {"precision": "bf16-pure", "framework": "llama-recipes"}
+    on_24, on_40 = (
+        estimate("llama2-7b", name, gpus, layout=layout, **asked)
+        for name, gpus, layout in (("RTX-3090-24GB", 8, FSDP8), ("A100-SXM-40GB", 4, FSDP4))
+    )
+    assert on_24.memory.safe
+    assert any("before it is sharded" in said for said in on_24.warnings)
+    assert not any("before it is sharded" in said for said in on_40.warnings)
 
 
 def test_fit_13b_full_8xa100_80_48gb():

@@ -50,6 +50,46 @@ def test_what_was_measured_is_used_until_it_is_left_out_or_forgotten(
     assert step_s(capsys) == plain
 
 
+def test_a_probed_run_counts_beside_the_others_and_stays(
+    measured: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = step_s(capsys)
+    calibration_store.add(json.dumps(LINE))
+    after_probe = step_s(capsys)
+    assert after_probe > 1.1 * plain
+    assert main.run(["calibrate", measured]) == 0
+    capsys.readouterr()
+    assert len(calibration_store.load()) == 2
+    assert step_s(capsys) > after_probe
+
+
+def test_both_screens_say_how_far_one_s_own_runs_move_them(
+    measured: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suggest = [
+        "suggest",
+        "--params",
+        "3B",
+        "--method",
+        "full",
+        "--tokens",
+        "1B",
+        "--gpu",
+        "L40S",
+        "--top",
+        "1",
+    ]
+    estimate = ["estimate", *RUN.split()]
+    assert main.run(["calibrate", measured]) == 0
+    capsys.readouterr()
+    for command in (suggest, estimate):
+        main.run(command)
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "corrected by 1 run of your own: time +" in shown
+        main.run([*command, "--no-calibration"])
+        assert "of your own" not in capsys.readouterr().out
+
+
 def test_the_document_has_errors_before_and_after(measured: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["calibrate", measured, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
