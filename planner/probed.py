@@ -173,6 +173,8 @@ class ProbeResult(Record):
 class Check(Record):
     """One line of the verdict. ``passed`` is ``False`` for what could not be measured: see ``why``.
 
+    ``passed`` is ``None`` where the figure is shown and decides nothing.
+
     Figures are in ``unit``; ``limit`` is what ``measured`` may reach (a floor for bandwidths: see ``name``).
     """
 
@@ -181,7 +183,7 @@ class Check(Record):
     measured: float | None
     limit: float | None
     unit: str
-    passed: bool
+    passed: bool | None
     why: str = ""
 
 
