@@ -64,7 +64,10 @@ class ProbeRequest:
     them where the model cannot fit or a step would take more than ``max_step_s``, a number says how many.
     ``memory_limit_bytes``: what a rank may hold; ``None`` = what the machine has. ``repeat``: collectives
     and steps are measured so often; medians are over all. ``entrypoint``: ``module:function`` of the user's
-    own loop in place of the plan's step (``entrypoint.py``).
+    own loop in place of the plan's step (``entrypoint.py``). ``min_busbw_bytes_per_s``: an all-reduce of the
+    largest size over all ranks below it has its pairs timed one by one; ``None``: pairs are timed wherever
+    there are several nodes. ``collectives_s``: seconds that all collectives may take, ``None`` = 12 s over
+    gloo on one node, else 60 s.
     """
 
     schema_version: int = 1
@@ -75,6 +78,8 @@ class ProbeRequest:
     num_workers: int
     collectives: tuple[PlanCollective, ...] = ()
     max_collective_bytes: int | None = None  # None: 1 GiB over NCCL, 64 MiB over gloo
+    collectives_s: float | None = None
+    min_busbw_bytes_per_s: float | None = None
     expected: Expected = field(default_factory=Expected)
     predicted_bytes: float | None = None
     memory_limit_bytes: float | None = None
