@@ -11,6 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from planner.cli.describe import num_params
+from planner.guide.moving import Moving
 from planner.results import (
     Candidate,
     CostLine,
@@ -159,6 +160,7 @@ class SuggestDocument(Record):
     num_offers: int
     num_layouts: int
     layouts_by_family: dict[str, int]
+    moving: Moving | None = None
 
 
 class EstimateDocument(Record):

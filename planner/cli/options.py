@@ -205,6 +205,18 @@ Offload = Annotated[
     Text, typer.Option("--offload", metavar="NAME", help="none, optimizer, params+optimizer or activations.")
 ]
 
+From = Annotated[
+    Text,
+    typer.Option(
+        "--from",
+        metavar="MACHINE",
+        help="What you train on now, '1x rtx-4090' or '1x rtx-4090, fp32': lists what changes on the way.",
+    ),
+]
+UploadMbit = Annotated[
+    Text, typer.Option("--upload-mbit", metavar="100", help="Your line to the cloud, Mbit/s, for --from.")
+]
+
 # the answer
 Sort = Annotated[Text, typer.Option("--sort", metavar="KEY", help="cost (default) or time.")]
 Top = Annotated[Text, typer.Option("--top", metavar="N", help="How many choices to show.")]

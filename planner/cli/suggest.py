@@ -22,6 +22,7 @@ from providers import registry
 
 if TYPE_CHECKING:
     from planner.cli.own import Own
+    from planner.guide.moving import Moving, Start
 
 NOTHING_FITS = 3
 DEFAULT_TOP = 5
@@ -30,6 +31,7 @@ DEFAULT_TOP = 5
 def run(options: Options) -> int:
     """Answer one ``plan suggest``; returns 3 where nothing fits."""
     asked, bounds = request(options), goal(options)
+    start = _start(options)
     _check_out(options["out"])
     _check_size(asked, bounds)
     shown = top(options) or DEFAULT_TOP
@@ -41,7 +43,8 @@ def run(options: Options) -> int:
         answer = answer.model_copy(update={"assumptions": (*answer.assumptions, *mine.assumptions)})
     plans = store.save_shown(answer.candidates, command_line(), now)
     store.save_field(plans, answer.field)
-    _print(answer, options, now)
+    way = None if start is None else _way(start, answer, options)
+    _print(answer, way, options, now)
     fits = any(c.verdict != "over" for c in answer.candidates)
     if options["out"]:
         _write_plan(plans[0] if fits else None, options["out"])
@@ -128,16 +131,39 @@ def _answer(
     return found.model_copy(update={"assumptions": (*asked.defaults, *found.assumptions)})
 
 
-def _print(answer: Suggestion, options: Options, now: datetime) -> None:
+def _start(options: Options) -> Start | None:
+    """Read ``--from``; where it is not given, nothing is imported for it."""
+    if options.get("start") is None and options.get("upload_mbit") is None:
+        return None
+    from planner.cli.moving import start_of
+
+    return start_of(options)
+
+
+def _way(start: Start, answer: Suggestion, options: Options) -> Moving | None:
+    """List what changes on the way to the first choice; ``None`` where there is none."""
+    from planner.cli.moving import way
+
+    if not answer.candidates:
+        return None
+    return way(start, answer.candidates[0], options, calibration_store.known(options))
+
+
+def _print(answer: Suggestion, way: Moving | None, options: Options, now: datetime) -> None:
     if options["json"]:
         from planner.cli.json_output import suggest_document
 
-        typer.echo(suggest_document(answer).model_dump_json())
+        document = suggest_document(answer).model_copy(update={"moving": way})
+        typer.echo(document.model_dump_json())
     elif options["quiet"]:
         for c in answer.candidates:
             typer.echo(c.id)
     else:
         typer.echo(screens_suggest.suggestion(answer, now, text.terminal()))
+        if way is not None:
+            from planner.cli import screens_moving
+
+            typer.echo(f"\n{screens_moving.moving(way, text.terminal())}")
 
 
 def _write_plan(plan: Plan | None, path: str) -> None:

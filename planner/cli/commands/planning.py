@@ -62,6 +62,8 @@ def suggest(
     sequence_parallel: o.SequenceParallel = None,
     offload: o.Offload = None,
     no_calibration: o.NoCalibration = False,
+    start: o.From = None,
+    upload_mbit: o.UploadMbit = None,
     sort: o.Sort = None,
     top: o.Top = None,
     json: o.Json = False,
