@@ -108,15 +108,15 @@ def _launched(launch: Launch, plan: Plan, now: datetime) -> ReportRun:
     """Row of a launch."""
     begun, ended = pictures.lifetime(launch, now)
     spent = spend.spent(launch, ended)
-    row = _row(plan, launch, launch.state, _errors_of(launch, plan, float(spent.usd)))
+    row = _row(plan, launch, launch.state, _errors_of(launch, plan, spent))
     return row.model_copy(
         update={
             "hours": None if begun is None else (ended - begun) / timedelta(hours=1),
             "usd_per_hour": spend.usd_per_hour(launch),
-            "spent_usd": spent.usd,
+            "spent_usd": spent.usd if spent.usd or spent.complete else None,
             "spent_is_complete": spent.complete,
             "billed_usd": launch.billed[-1].usd if launch.billed else None,
-            "billed_why": _why_billed(launch, spent.usd),
+            "billed_why": _why_billed(launch, spent.usd, ended),
             "forecast_usd": _forecast_of(launch, plan, float(spent.usd)),
         }
     )
@@ -157,12 +157,11 @@ def _gpus(chosen: Candidate) -> str:
     return f"{chosen.offer.gpus_per_node * chosen.num_nodes}× {chosen.offer.gpu}"
 
 
-def _why_billed(launch: Launch, spent_usd: Decimal) -> str:
+def _why_billed(launch: Launch, spent_usd: Decimal, ended: datetime) -> str:
     """Say why the bill differs from what was counted, as far as that can be known."""
     if not launch.billed:
         return ""
     bill = launch.billed[-1]
-    _, ended = pictures.lifetime(launch, bill.until)
     if bill.until < ended:
         return "the bill ends before the launch did"
     difference = bill.usd - spent_usd
@@ -184,7 +183,7 @@ def _forecast_of(launch: Launch, plan: Plan, spent_usd: float) -> Band | None:
     return pictures.later(band, spent_usd)
 
 
-def _errors_of(launch: Launch, plan: Plan, spent_usd: float) -> RunErrors:
+def _errors_of(launch: Launch, plan: Plan, spent: spend.Spent) -> RunErrors:
     """Measured / predicted - 1 of a launch's probe, and of its cost where the full run is over."""
     found: dict[str, float] = {}
     for c in launch.verdict.checks if launch.verdict is not None else ():
@@ -195,8 +194,8 @@ def _errors_of(launch: Launch, plan: Plan, spent_usd: float) -> RunErrors:
         elif pictures.is_memory(c):
             found["memory"] = c.measured / c.predicted.mid - 1
     ran = any(t.state == "committed" for t in launch.transitions) and launch.state in _OVER
-    if ran and plan.candidate.cost_usd.mid > 0:
-        found["cost"] = spent_usd / plan.candidate.cost_usd.mid - 1
+    if ran and spent.complete and plan.candidate.cost_usd.mid > 0:
+        found["cost"] = float(spent.usd) / plan.candidate.cost_usd.mid - 1
     return RunErrors(time=found.get("time"), memory=found.get("memory"), cost=found.get("cost"))
 
 

@@ -123,8 +123,8 @@ def burn(launches: Sequence[Launch], plans: dict[str, Plan], now: datetime) -> t
 
 def _burn_of(launch: Launch, plan: Plan | None, now: datetime) -> Iterator[BurnPoint]:
     begun, ended = lifetime(launch, now)
-    if begun is None or plan is None:
-        return
+    if begun is None or plan is None or not spend.spent(launch, ended).usd:
+        return  # nothing was spent, or nothing that is spent has a price
     predicted = plan.candidate.cost_usd.mid
     lasting_h = max(plan.candidate.hours.mid, 1e-9)
     for i in range(BURN_POINTS + 1):

@@ -78,6 +78,7 @@ def _inline(out: io.StringIO, label: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, count=1, flags=re.DOTALL)
     said = label.replace("&", "and").replace('"', "'").replace("<", "under ")
     return text.replace("<svg", f'<svg role="img" aria-label="{said}"', 1)
 

@@ -81,9 +81,16 @@ def run_cells(row: ReportRun) -> tuple[str, ...]:
         units.hours_band(row.predicted_hours) if row.hours is None else units.hours(row.hours),
         rate(row.usd_per_hour),
         money_band(row),
-        NONE if row.spent_usd is None else at_least(row.spent_usd, row.spent_is_complete),
+        _spent(row),
         NONE if row.billed_usd is None else units.usd_cents(row.billed_usd),
     )
+
+
+def _spent(row: ReportRun) -> str:
+    """What was spent: a dash before a launch, unknown where nothing of it has a price."""
+    if row.spent_usd is None:
+        return NONE if row.launch_id is None else units.UNKNOWN
+    return at_least(row.spent_usd, row.spent_is_complete)
 
 
 def money_band(row: ReportRun) -> str:
