@@ -25,9 +25,9 @@ class FileCloud:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "cloud.json"
+        self._created = directory / "creates.jsonl"
         self.faults: dict[Step, list[CloudFault]] = {}
         self.calls: list[str] = []
-        self.creates: list[tuple[Place, int]] = []
         self.zones: tuple[str | None, ...] = (None,)
         self.stuck: tuple[str, ...] = ()
         self.late = False
@@ -41,6 +41,12 @@ class FileCloud:
         if not self._path.exists():
             return ()
         return tuple(Resource.model_validate(r) for r in json.loads(self._path.read_text()))
+
+    @property
+    def creates(self) -> list[tuple[Place, int]]:
+        """Place and attempt of each create that reached the cloud, of all processes."""
+        lines = self._created.read_text().splitlines() if self._created.exists() else []
+        return [(Place.model_validate(place), attempt) for place, attempt in map(json.loads, lines)]
 
     def _write(self, resources: Sequence[Resource]) -> None:
         self._path.write_text(json.dumps([r.model_dump(mode="json") for r in resources]))
@@ -65,7 +71,8 @@ class FileCloud:
         return order
 
     def create(self, order: Order, log: Log) -> Created:
-        self.creates.append((order.place, order.attempt))
+        with self._created.open("a") as file:
+            file.write(json.dumps([order.place.model_dump(), order.attempt]) + "\n")
         if not self.late:
             self._call("create")
         machines = [_resource("instance", f"i-{n}", order) for n in range(order.num_nodes)]

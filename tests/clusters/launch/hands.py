@@ -1,4 +1,4 @@
-"""Hands for a launch that touches nothing: a clock that moves when somebody sleeps, a screen that remembers."""
+"""Hands that touch nothing: a clock that moves when somebody sleeps, a screen that remembers."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
