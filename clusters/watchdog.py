@@ -4,11 +4,12 @@ This file ships by itself and runs on whatever Python a host has (3.8 or newer):
 Ray only in what needs it. Everything that a launch starts carries its id in the environment; by that mark it
 is found again in ``/proc`` and ended, and nothing else is touched.
 
-    python watchdog.py watch FILE             until the limits of FILE are reached, then end everything
+    python watchdog.py watch FILE [node]      until the limits of FILE are reached, then end everything
+    python watchdog.py facts                  what this machine is, as JSON
     python watchdog.py set FILE               new limits from standard input, written at once or not at all
     python watchdog.py find ID | end ID       processes of a launch on this machine, one JSON line each
     python watchdog.py joined NODES GPUS KIND SECONDS    wait on the head until all nodes have joined
-    python watchdog.py spread FILE            new limits from standard input, on every node of the cluster
+    python watchdog.py spread FILE JSON       new limits on every node of the cluster; runs on the head
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -46,8 +48,8 @@ class Limits(NamedTuple):
 
     ``since_s``: from when on an hour costs ``usd_per_hour``. ``grace_s``: from SIGTERM to the job until the
     end. ``end``: ``here`` ends this machine's processes of the launch, ``aws`` terminates the instances with
-    its tag. ``address``: of Ray's job submission, where this machine is the head. ``directory``: deleted with
-    it.
+    its tag. ``address``: of Ray's job submission, where this machine is the head. ``paths``: deleted at the
+    end, separated by colons; ``head_paths``: on the head alone.
     """
 
     launch_id: str
@@ -59,7 +61,8 @@ class Limits(NamedTuple):
     end: str = "here"
     region: str = ""
     address: str = ""
-    directory: str = ""
+    paths: str = ""
+    head_paths: str = ""
 
 
 def end_s(limits: Limits) -> float:
@@ -114,6 +117,13 @@ def _mark_of(environment: bytes) -> str | None:
         if key == MARK.encode():
             return value.decode(errors="replace")
     return None
+
+
+def _homes(launch_id: str | None) -> list[tuple[int, str, str]]:
+    """Directories of launches in the home of this user, as ``marked`` lists processes, without a number."""
+    base = os.path.expanduser("~")
+    names = [n[len(".plan-") :] for n in os.listdir(base) if n.startswith(".plan-")]
+    return [(0, f"files in ~/.plan-{n}", n) for n in names if launch_id in (None, n)]
 
 
 def end_marked(launch_id: str, kill_after_s: float = KILL_AFTER_S) -> list[tuple[int, str, str]]:
@@ -177,14 +187,19 @@ def _stop_jobs(address: str) -> None:
             client.stop_job(job.submission_id)
 
 
-def end_all(limits: Limits) -> None:
+def end_all(limits: Limits, is_head: bool = True) -> None:
     """End the launch: its instances where it has some, then its processes here, this one last."""
     if limits.end == "aws":
         _bounded([sys.executable, os.path.abspath(__file__), "end-aws", limits.launch_id, limits.region])
         _bounded(["sh", "-c", "[ $(id -u) = 0 ] && shutdown -P now || sudo -n shutdown -P now"])
     end_marked(limits.launch_id)
-    if limits.directory:
-        shutil.rmtree(limits.directory, ignore_errors=True)
+    for path in f"{limits.paths}:{limits.head_paths if is_head else ''}".split(":"):
+        whole = os.path.expanduser(path)
+        if os.path.isdir(whole):
+            shutil.rmtree(whole, ignore_errors=True)
+        elif path:
+            with contextlib.suppress(OSError):
+                os.remove(whole)
 
 
 def _end_aws(launch_id: str, region: str) -> None:
@@ -213,7 +228,7 @@ def _bounded(command: list[str]) -> None:
         sys.stderr.write(f"{error}\n")
 
 
-def _watch_once(path: str) -> None:
+def _watch_once(path: str, is_head: bool) -> None:
     """Watch, unless another watchdog of the same file does: ``ray up`` may start us twice."""
     with open(f"{path}.lock", "w", encoding="utf-8") as lock:
         try:
@@ -221,7 +236,53 @@ def _watch_once(path: str) -> None:
         except OSError:
             return
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        watch(path, stop_all_jobs, end_all)
+        if is_head:
+            watch(path, stop_all_jobs, end_all)
+        else:
+            watch(path, lambda limits: None, lambda limits: end_all(limits, is_head=False))
+
+
+# ------------------------------------------------------------------------------------------- machine
+
+
+def facts(ports: list[int]) -> dict[str, object]:
+    """What a host has and is; a count that cannot be read is ``None``. ``ports_taken``: of those asked."""
+    home = os.path.expanduser("~")
+    return {
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "cpus": os.cpu_count(),
+        "gpus": num_gpus(),
+        "disk_free_bytes": shutil.disk_usage(home).free,
+        "shm_free_bytes": shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else None,
+        "time_s": time.time(),
+        "ports_taken": [port for port in ports if _taken(port)],
+    }
+
+
+def num_gpus() -> int | None:
+    """GPUs as the driver lists them; 0 without its tool, ``None`` where the tool fails or hangs."""
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "-L"],
+            stdout=subprocess.PIPE,
+            timeout=_CALL_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return len([line for line in listed.stdout.splitlines() if line.strip()])
+
+
+def _taken(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return True
+    return False
 
 
 # ------------------------------------------------------------------------------------- on the cluster
@@ -256,7 +317,7 @@ def wait_joined(num_nodes: int, gpus_per_node: int, kind: str, seconds: float) -
 
 def _launch_faults() -> str:
     """Error codes of the cloud in the log of the head's autoscaler, if there are any."""
-    log = "/tmp/ray/session_latest/logs/monitor.log"
+    log = os.path.join(os.environ.get("RAY_TMPDIR", "/tmp"), "ray/session_latest/logs/monitor.log")
     try:
         with open(log, encoding="utf-8", errors="replace") as file:
             return " ".join(sorted(set(_FAULTS.findall(file.read()[-200_000:]))))
@@ -300,17 +361,20 @@ def main(words: list[str]) -> int:
     """Run one of the commands of the module's docstring."""
     command, rest = words[0], words[1:]
     if command == "watch":
-        _watch_once(rest[0])
+        _watch_once(rest[0], is_head=rest[1:] != ["node"])
     elif command == "set":
         write(rest[0], Limits(**json.load(sys.stdin)))
     elif command in ("find", "end"):
         wanted = None if rest[0] == "-" else rest[0]
-        for process, name, launch in marked(wanted) if command == "find" else end_marked(rest[0]):
+        found = [*marked(wanted), *_homes(wanted)] if command == "find" else end_marked(rest[0])
+        for process, name, launch in found:
             _say(json.dumps({"pid": process, "name": name, "launch_id": launch}))
+    elif command == "facts":
+        _say(json.dumps(facts([int(port) for port in rest])))
     elif command == "joined":
         return 0 if wait_joined(int(rest[0]), int(rest[1]), rest[2], float(rest[3])) else 1
     elif command == "spread":
-        spread(rest[0], sys.stdin.read())
+        spread(os.path.expandvars(rest[0]), rest[1])
     else:
         calls: dict[str, Callable[..., None]] = {"stop-jobs": _stop_jobs, "end-aws": _end_aws}
         calls[command](*rest)

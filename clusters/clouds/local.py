@@ -1,4 +1,4 @@
-"""A cloud of one machine, the one at hand: no root, no sshd, no bill. What is launched carries the launch's id.
+"""A cloud of one machine, the one at hand: no root, no sshd, no bill. Its launches carry their ids.
 
 Any plan may be launched here whose ranks have room: on the GPUs that are found, if there is one for each
 rank, else on CPU workers over gloo, one for each rank, as the probe does.
@@ -28,7 +28,6 @@ PLACE = Place(region="here")
 LIMITS, STARTED = "limits.json", "local_ray.json"
 _DISK_BYTES = 2 * 1024**3  # Ray's logs and spilled objects of a short run, and a small checkpoint
 _SHM_BYTES = 64 * 1024**2  # NCCL's and Ray's segments; containers have no more by default
-_TOOL_S = 10.0
 
 
 class LocalCloud:
@@ -38,7 +37,7 @@ class LocalCloud:
     tried = True
 
     def preflight(self, order: Order, budget_usd: Decimal | None) -> tuple[PreflightCheck, ...]:
-        """Processors, memory, disk and shared memory for the plan's ranks; nothing of this launch is alive."""
+        """Processors, memory, disk, shared memory for the plan's ranks; nothing of this launch is alive."""
         ranks, gpus = reckoned.num_ranks(order.plan), num_gpus()
         return (
             _processors(ranks, gpus, os.cpu_count() or 1),
@@ -81,7 +80,7 @@ class LocalCloud:
         path = _file(order, LIMITS)
         watchdog.write(
             str(path),
-            reckoned.limits(order, "here", time.time(), started.address, directory=started.directory),
+            reckoned.limits(order, "here", time.time(), started.address, paths=started.directory),
         )
         with _file(order, "watchdog.log").open("ab") as out:
             subprocess.Popen(
@@ -149,15 +148,7 @@ def by_hand(launch_id: str) -> str:
 
 def num_gpus() -> int:
     """GPUs of this machine, as the driver lists them; 0 where its tool is absent, fails or hangs."""
-    if shutil.which("nvidia-smi") is None:
-        return 0
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=_TOOL_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith("GPU ") for line in done.stdout.splitlines()) if done.returncode == 0 else 0
+    return watchdog.num_gpus() or 0
 
 
 def free_memory_bytes() -> float | None:

@@ -19,7 +19,13 @@ def num_ranks(plan: Plan) -> int:
 
 
 def limits(
-    order: Order, end: str, since_s: float, address: str = "", directory: str = "", region: str = ""
+    order: Order,
+    end: str,
+    since_s: float,
+    address: str = "",
+    paths: str = "",
+    head_paths: str = "",
+    region: str = "",
 ) -> watchdog.Limits:
     """Limits of a launch: its deadline, and what may still be spent on it from ``since_s`` on."""
     return watchdog.Limits(
@@ -32,7 +38,8 @@ def limits(
         end=end,
         region=region,
         address=address,
-        directory=directory,
+        paths=paths,
+        head_paths=head_paths,
     )
 
 

@@ -27,4 +27,12 @@ def cloud_for(
         from clusters.clouds.local import LocalCloud
 
         return LocalCloud()
+    if kind == "hosts":
+        from clusters.clouds.hosts import HostsCloud
+
+        if not choices.hosts:
+            raise UserError(
+                "a launch on hosts needs their addresses", "plan launch PLAN --hosts 10.0.0.2,10.0.0.3"
+            )
+        return HostsCloud(choices.hosts, choices.ssh_user, choices.ssh_key)
     raise UserError(f"no launch on {kind} yet", "plan cluster PLAN   writes the files for it")

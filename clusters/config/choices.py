@@ -13,6 +13,7 @@ from planner.results import Plan
 from planner.types import Record
 
 Format = Literal["aws", "gcp", "azure", "local", "kuberay"]
+BY_HAND = "by-hand"  # a launch that we do not run: the user starts the files
 NODE_PROVIDERS: dict[str, Format] = {"aws": "aws", "gcp": "gcp", "azure": "azure"}
 
 
@@ -27,7 +28,7 @@ class Choices(Record):
     made: AwareDatetime
     deadline: AwareDatetime
     owner: str = Field(min_length=1, max_length=60)
-    launch_id: str = "by-hand"
+    launch_id: str = BY_HAND
     cpu_head: bool = False
     idle_minutes: int = Field(default=30, ge=5, le=1440)
     session_manager: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from clusters.config import versions
-from clusters.config.choices import Choices, Format
+from clusters.config.choices import BY_HAND, Choices, Format
 from planner.errors import UserError
 from planner.hardware.gpus import gpu
 from planner.results import Plan
@@ -64,6 +64,11 @@ class Cluster(Record):
         return {"CPU": self.head_vcpus or 1, "GPU": 0} if self.separate_head else self.resources()
 
 
+def cluster_name(plan_id: str, launch_id: str) -> str:
+    """Name of a cluster and of what is made for it: a launch's own, so that two of one plan never meet."""
+    return f"plan-{plan_id.removeprefix('p-') if launch_id == BY_HAND else launch_id}"
+
+
 def cluster_of(plan: Plan, choices: Choices, kind: Format) -> Cluster:
     """Work out the machines of a plan.
 
@@ -81,7 +86,7 @@ def cluster_of(plan: Plan, choices: Choices, kind: Format) -> Cluster:
     separate = choices.cpu_head or kind == "kuberay" or _needs_cpu_head(plan, choices, kind)
     head = versions.cpu_head(kind) if separate and kind in ("aws", "gcp", "azure") else None
     return Cluster(
-        name=f"plan-{plan.id.removeprefix('p-')}",
+        name=cluster_name(plan.id, choices.launch_id),
         plan_id=plan.id,
         provider=offer.provider,
         instance_type=offer.instance_type,

@@ -1,8 +1,6 @@
 """A cluster of hosts out of one machine: network, process and mount namespaces, each with its own sshd.
 
-Run as root in a network namespace of its own, which has no way out: ``python -m tests.clusters.lab DIR``
-starts the local cluster of DIR/cluster.yaml with ``ray up``, counts what joined, lets the deadline of a host
-pass after its sshd is gone, stops everything with ``ray down``, and prints what it saw as JSON.
+For root in a network namespace of its own, which has no way out: ``lab_hosts`` and ``lab_aws`` run in it.
 """
 
 import json
@@ -155,8 +153,8 @@ class Host:
         self.process.wait()
 
 
-def main(lab: Path) -> None:
-    asked = json.loads((lab / "asked.json").read_text())
+def hosts_of(lab: Path, addresses: list[str], gpus_per_node: int) -> list[Host]:
+    """Make a bridge, keys, and a host for each address."""
     sh("mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns")
     sh(
         f"ip link set lo up; ip link add labbr type bridge; ip addr add {GATEWAY}/{PREFIX} dev labbr;"
@@ -164,26 +162,7 @@ def main(lab: Path) -> None:
     )
     sh(f"ssh-keygen -q -t ed25519 -N '' -f {lab}/host_key; ssh-keygen -q -t ed25519 -N '' -f {lab}/key")
     keys = (lab / "key.pub").read_text()
-    hosts = [Host(lab, i, ip, asked["gpus_per_node"], keys) for i, ip in enumerate(asked["hosts"])]
-    try:
-        print(json.dumps(trial(lab, asked, hosts)))
-    finally:
-        for host in hosts:
-            host.kill()
-
-
-def trial(lab: Path, asked: dict, hosts: list[Host]) -> dict:
-    """Start, count, guard, stop."""
-    seen: dict[str, object] = {}
-    began = time.monotonic()
-    done = client(lab, "ray", "up", "-y", "--no-config-cache")
-    seen["up"] = {"code": done.returncode, "s": time.monotonic() - began, "said": done.stdout[-3000:]}
-    seen["joined"] = joined(lab, asked["num_gpus"], hosts, seconds=90)
-    seen["joined_s"] = time.monotonic() - began
-    seen["down_after_sshd_was_gone"] = deadline_without_ssh(asked["guard"], hosts[-1])
-    done = client(lab, "ray", "down", "-y")
-    seen["down"] = {"code": done.returncode, "said": done.stdout[-1500:]}
-    return seen
+    return [Host(lab, i, ip, gpus_per_node, keys) for i, ip in enumerate(addresses)]
 
 
 def client(lab: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -236,7 +215,3 @@ def deadline_without_ssh(guard: str, host: Host) -> bool:
     while not host.down.exists() and time.monotonic() < until:
         time.sleep(0.1)
     return host.down.exists()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

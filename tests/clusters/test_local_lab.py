@@ -1,8 +1,7 @@
-"""The emitted local cluster really starts: real sshd, real ``ray up``, hosts that are namespaces."""
+"""A launch on owned hosts really runs: real sshd, real ``ray up``, hosts that are namespaces."""
 
 import json
 import re
-import secrets
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -10,42 +9,76 @@ from pathlib import Path
 
 import pytest
 
-from clusters.config import emit, guards
+from clusters.config import guards
 from tests.clusters import lab, tools
 
 WHY_NOT = lab.why_not()
 ROOT = Path(__file__).parents[2]
+SECRET = "planted/secret+of+somebody/0123456789abcd"
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
 
 
-@pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
-def test_a_local_cluster_starts_with_the_gpus_of_the_plan_and_ends_itself_without_ssh(tmp_path: Path):
-    plan = tools.rented(nodes=2)
-    choices = tools.choices(
-        hosts=tools.HOSTS,
-        ssh_user="root",
-        ssh_key=str(tmp_path / "key"),
-        auth_token=str(tmp_path / "auth_token"),
-        preinstalled=True,
-    )
-    (tmp_path / "auth_token").write_text(secrets.token_hex(32))
-    for file in emit.emit(plan, choices, "local"):
-        (tmp_path / file.name).write_text(file.text)
-    (tmp_path / "asked.json").write_text(
-        json.dumps({"hosts": tools.HOSTS, "gpus_per_node": 8, "num_gpus": 16, "guard": guard()})
-    )
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """What one launch on two hosts saw, from preflight until nothing is left."""
+    where = tmp_path_factory.mktemp("lab")
+    asked = {
+        "hosts": tools.HOSTS,
+        "gpus_per_node": 8,
+        "plan": tools.rented(nodes=2).model_dump_json(),
+        "guard": guard(),
+    }
+    (where / "asked.json").write_text(json.dumps(asked))
     done = subprocess.run(
-        ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-         sys.executable, "-m", "tests.clusters.lab", str(tmp_path)],
+        ["env", f"AWS_SECRET_ACCESS_KEY={SECRET}",
+         "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+         sys.executable, "-m", "tests.clusters.lab_hosts", str(where)],
         cwd=ROOT, text=True, capture_output=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    seen = json.loads(done.stdout.splitlines()[-1])
-    assert seen["up"]["code"] == 0, seen["up"]["said"]
-    assert seen["joined"]["nodes"] == 2, seen
-    assert seen["joined"]["gpus"] == 16
-    assert all(node["accelerator_type:H100"] == 1 for node in seen["joined"]["resources"])
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert "fault" not in found, found["fault"]
+    return found
+
+
+def test_preflight_looks_at_every_host(seen: dict):
+    assert {c["name"] for c in seen["before"]} == {*(f"host {h}" for h in tools.HOSTS), "no such launch"}
+    assert all(c["passed"] for c in seen["before"]), seen["before"]
+
+
+def test_all_nodes_join_with_the_gpus_of_the_plan(seen: dict):
+    assert (seen["created"]["num_nodes"], seen["created"]["num_gpus"]) == (2, 16)
+
+
+def test_what_runs_is_found_on_each_host(seen: dict):
+    assert {r["place"] for r in seen["found"]} == set(tools.HOSTS)
+    assert not any(r["bills"] for r in seen["found"])
+    assert seen["found_by_any"] == len(seen["found"]) + len(tools.HOSTS)  # another launch runs there too
+
+
+def test_job_submission_answers_through_a_tunnel_to_whoever_has_the_token(seen: dict):
+    assert seen["answers"]["with"] == 200
+    assert seen["answers"]["without"] in (401, 403)
+
+
+def test_the_deadline_is_moved_on_every_host(seen: dict):
+    assert seen["moved"] == [True, True]
+
+
+def test_nothing_is_left_and_nothing_else_is_touched(seen: dict):
+    assert seen["left"] == []
+    assert seen["files_left"] == [[], []]
+    assert seen["decoys_alive"] == [True, True]
+
+
+def test_no_secret_stands_in_what_the_launch_wrote(seen: dict):
+    assert len(seen["log"]) > 1000
+    assert SECRET not in json.dumps(seen)
+
+
+def test_a_host_ends_itself_without_ssh_and_is_then_reported_as_unreachable(seen: dict):
     assert seen["down_after_sshd_was_gone"]
-    assert seen["down"]["code"] == 0, seen["down"]["said"]
+    assert seen["unreachable"] == "unreachable"
 
 
 def guard() -> str:
