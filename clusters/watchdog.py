@@ -37,6 +37,9 @@ TEARDOWN_S = 120.0  # still billed after the order to end a machine: the cap cou
 TICK_S = 5.0
 KILL_AFTER_S = 5.0
 _CALL_S = 60.0  # one call to Ray or to a cloud may take so long
+# The timer of the machine belongs to root; it is replaced at once, since the machine ends if it is not there.
+_PUT_TIMER = f"""set -e; root=$([ "$(id -u)" = 0 ] || echo sudo -n)
+echo "$0" | $root tee {TIMER}.new >/dev/null; $root mv {TIMER}.new {TIMER}"""
 _FAULTS = re.compile(
     r"InsufficientInstanceCapacity|InsufficientReservedInstanceCapacity|VcpuLimitExceeded"
     r"|MaxSpotInstanceCountExceeded|SpotMaxPriceTooLow|UnauthorizedOperation|InstanceLimitExceeded"
@@ -339,8 +342,7 @@ def spread(path: str, text: str) -> int:
         os.replace(beside, path)
         deadline = str(int(json.loads(text)["deadline_s"]))
         if json.loads(text)["end"] != "here":  # the timer of the machine itself, which belongs to root
-            put_timer = f'$([ "$(id -u)" = 0 ] || echo sudo -n) tee {TIMER} <<< {deadline} >/dev/null'
-            subprocess.run(["bash", "-c", put_timer], check=True)
+            subprocess.run(["bash", "-c", _PUT_TIMER, deadline], check=True)
         return True
 
     remote = ray.remote(num_cpus=0)(put)

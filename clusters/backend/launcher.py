@@ -25,6 +25,7 @@ from planner.types import Record
 TOKEN, DOCUMENT, LIMITS, LOG = "auth_token", "cluster.yaml", "limits.json", "launcher.log"
 PORT = 8265
 _SSH_SHARE, _SSH_LEAST_S = 0.5, 60.0  # of the time to create, how much a host may take until SSH answers
+_PLAIN = ("--log-color", "false")
 _DOWN_S = 180.0
 _EXEC_S = 60.0  # `ray exec` itself, besides what it runs
 
@@ -63,7 +64,7 @@ def up(launcher: Launcher, document: Document, limits: watchdog.Limits, timeout_
     launcher.file(DOCUMENT).write_text(to_yaml(made), encoding="utf-8")
     log(f"ray up   output: {launcher.file(LOG)}")
     wait = {"AUTOSCALER_NODE_START_WAIT_S": str(round(max(timeout_s * _SSH_SHARE, _SSH_LEAST_S)))}
-    done = _ray(launcher, ["up", "-y", "--no-config-cache", _document(launcher)], timeout_s, wait)
+    done = _ray(launcher, ["up", "-y", "--no-config-cache", *_PLAIN, _document(launcher)], timeout_s, wait)
     if not done.ok:
         raise faults.of_launcher("ray up", done.said, timed_out=done.code is None)
 
@@ -73,7 +74,7 @@ def down(launcher: Launcher, log: Log) -> bool:
     if not launcher.file(DOCUMENT).exists():
         return False
     log(f"ray down   output: {launcher.file(LOG)}")
-    return _ray(launcher, ["down", "-y", _document(launcher)], _DOWN_S).ok
+    return _ray(launcher, ["down", "-y", *_PLAIN, _document(launcher)], _DOWN_S).ok
 
 
 def wait_joined(
@@ -131,7 +132,7 @@ def on_head(launcher: Launcher, words: str, timeout_s: float) -> shell.Finished:
     """Run a command of the watchdog's file on the head, through ``ray exec``."""
     marks = documents.environment(launcher.launch_id, launcher.own_temp)
     command = f"{marks}; python {documents.home(launcher.launch_id)}/watchdog.py {words}"
-    return _ray(launcher, ["exec", "--no-config-cache", _document(launcher), command], timeout_s)
+    return _ray(launcher, ["exec", "--no-config-cache", *_PLAIN, _document(launcher), command], timeout_s)
 
 
 def _ray(

@@ -9,11 +9,17 @@ from __future__ import annotations
 from clusters.config.choices import Choices
 from clusters.config.nodes import Cluster
 from clusters.config.yaml_text import to_yaml
+from clusters.watchdog import TIMER
 
 # Both run as root. Without systemd (a container, a chroot) a detached sleep does the same.
+# The deadline lies in a file, read at every tick: who extends a launch writes it anew on every machine.
 _DEADLINE = """\
-left=$(( {deadline} - $(date +%s) )); [ "$left" -gt {least} ] || left={least}
-{start} plan-deadline "sleep $left; {end}"
+[ -s {timer} ] || echo {deadline} >{timer}
+{start} plan-deadline 'sleep {least}
+while left=$(( $(cat {timer} 2>/dev/null || echo {deadline}) - $(date +%s) )); [ "$left" -gt 0 ]; do
+  sleep $(( left < {tick} ? left : {tick} ))
+done
+{end}'
 """
 _IDLE = """\
 {start} plan-idle '
@@ -58,7 +64,9 @@ def _label(value: str) -> str:
     return kept[:63].strip("-_") or "unknown"
 
 
-def guard_script(choices: Choices, end: str = SHUT_DOWN, tick_s: int = 60, least_s: int = 60) -> str:
+def guard_script(
+    choices: Choices, end: str = SHUT_DOWN, tick_s: int = 60, least_s: int = 60, timer: str = TIMER
+) -> str:
     """Shell script that starts both guards in the background and returns at once.
 
     Args:
@@ -66,10 +74,16 @@ def guard_script(choices: Choices, end: str = SHUT_DOWN, tick_s: int = 60, least
         end: the command that ends the machine.
         tick_s: seconds between two looks for work; tests make it short.
         least_s: seconds that a machine has at least, were its deadline over when it boots.
+        timer: file of the deadline, seconds since 1970; the machine keeps it when it boots again.
 
     """
     deadline = _DEADLINE.format(
-        deadline=round(choices.deadline.timestamp()), start="in_background", end=end, least=least_s
+        deadline=round(choices.deadline.timestamp()),
+        start="in_background",
+        end=end,
+        least=least_s,
+        tick=tick_s,
+        timer=timer,
     )
     idle = _IDLE.format(start="in_background", tick=tick_s, ticks=choices.idle_minutes, end=end)
     return _START + deadline + idle

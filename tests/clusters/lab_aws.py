@@ -124,7 +124,7 @@ def trial(lab: Path, asked: dict, hypervisor: Hypervisor) -> dict:
     (lab / "key").chmod(0o600)
     seen["joined"] = joined(lab, asked["num_gpus"], [head], seconds=90)
     seen["setups"] = {h.home.name: setups(h) for h in hypervisor.hosts.values()}
-    seen["guarded"] = len(sh("pgrep -f '^/bin/bash -c sleep [0-9]+; shutdown -P now'", check=False).split())
+    seen["guarded"] = len(sh("pgrep -f '^/bin/bash -c sleep [0-9]+.while left='", check=False).split())
     done = client(lab, "ray", "down", "-y", **AWS)
     seen["down"] = {"code": done.returncode, "said": done.stdout[-1500:]}
     seen["left"] = [i["State"]["Name"] for i in hypervisor.instances()]

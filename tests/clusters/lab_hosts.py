@@ -1,7 +1,7 @@
 """Owned hosts out of one machine: a launch on hosts of ``lab``, from preflight until nothing is left.
 
-Run as root in a network namespace of its own, which has no way out: ``python -m tests.clusters.lab_hosts DIR``
-prints what it saw as JSON.
+Run as root in a network namespace of its own, which has no way out:
+``python -m tests.clusters.lab_hosts DIR`` prints what it saw as JSON.
 """
 
 import json

@@ -69,6 +69,11 @@ def due(seconds: float) -> Choices:
     return tools.choices(made=now, deadline=now + timedelta(seconds=seconds))
 
 
+def script(tmp_path: Path, seconds: float, **more: int) -> str:
+    """Guards that end after so many seconds; the timer's file is this test's own."""
+    return guards.guard_script(due(seconds), timer=str(tmp_path / "timer"), **more)
+
+
 def needs_no_systemd() -> None:
     if Path("/run/systemd/system").is_dir():
         pytest.skip("systemd runs here: a timer of this test would be one of the machine's own")
@@ -76,38 +81,47 @@ def needs_no_systemd() -> None:
 
 def test_a_machine_ends_at_its_deadline_although_it_works(tmp_path: Path):
     needs_no_systemd()
-    boot(guards.guard_script(due(2), tick_s=1, least_s=1), machine(tmp_path, busy=True))
+    boot(script(tmp_path, 2, tick_s=1, least_s=1), machine(tmp_path, busy=True))
     assert not (tmp_path / "down").exists()
     assert ends_within(tmp_path, 6)
 
 
+def test_a_deadline_that_is_moved_is_heeded(tmp_path: Path):
+    needs_no_systemd()
+    boot(script(tmp_path, 3, tick_s=1, least_s=1), machine(tmp_path, busy=True))
+    (tmp_path / "timer").write_text(str(round(time.time()) + 3600))
+    assert not ends_within(tmp_path, 5)
+    (tmp_path / "timer").write_text(str(round(time.time())))
+    assert ends_within(tmp_path, 4)
+
+
 def test_a_machine_that_boots_after_its_deadline_ends_soon(tmp_path: Path):
     needs_no_systemd()
-    boot(guards.guard_script(due(-3600), tick_s=60, least_s=1), machine(tmp_path, busy=True))
+    boot(script(tmp_path, -3600, tick_s=60, least_s=1), machine(tmp_path, busy=True))
     assert ends_within(tmp_path, 5)
 
 
 def test_a_machine_without_work_ends(tmp_path: Path):
     needs_no_systemd()
-    script = guards.guard_script(due(3600), tick_s=1).replace('"$idle" -ge 30', '"$idle" -ge 2')
-    boot(script, machine(tmp_path))
+    text = script(tmp_path, 3600, tick_s=1).replace('"$idle" -ge 30', '"$idle" -ge 2')
+    boot(text, machine(tmp_path))
     assert ends_within(tmp_path, 8)
 
 
 def test_a_machine_that_works_does_not_end(tmp_path: Path):
     needs_no_systemd()
-    script = guards.guard_script(due(3600), tick_s=1).replace('"$idle" -ge 30', '"$idle" -ge 1')
-    boot(script, machine(tmp_path, busy=True))
+    text = script(tmp_path, 3600, tick_s=1).replace('"$idle" -ge 30', '"$idle" -ge 1')
+    boot(text, machine(tmp_path, busy=True))
     assert not ends_within(tmp_path, 3)
 
 
 def test_user_data_is_a_boot_command_of_cloud_init():
     text = guards.cloud_init(tools.choices())
     assert text.startswith("#cloud-config\n")
-    ((shell, flag, script),) = yaml.safe_load(text)["bootcmd"]
+    ((shell, flag, text),) = yaml.safe_load(text)["bootcmd"]
     assert (shell, flag) == ("/bin/bash", "-c")
-    assert subprocess.run(["/bin/bash", "-n", "-c", script], check=False).returncode == 0
-    assert str(round(tools.choices().deadline.timestamp())) in script
+    assert subprocess.run(["/bin/bash", "-n", "-c", text], check=False).returncode == 0
+    assert str(round(tools.choices().deadline.timestamp())) in text
     assert len(text.encode()) < 16_384  # EC2's limit of user data
 
 

@@ -84,5 +84,7 @@ def test_a_host_ends_itself_without_ssh_and_is_then_reported_as_unreachable(seen
 def guard() -> str:
     """The script that cloud-init runs, with a place for a deadline that is near."""
     now = datetime.now(UTC)
-    script = guards.guard_script(tools.choices(made=now, deadline=now + timedelta(hours=1)), least_s=1)
-    return re.sub(r"\$\(\( \d+ -", "$(( DEADLINE -", script)
+    script = guards.guard_script(
+        tools.choices(made=now, deadline=now + timedelta(hours=1)), tick_s=1, least_s=1, timer="/root/timer"
+    )
+    return re.sub(r"echo \d+ >", "echo DEADLINE >", script)
