@@ -232,6 +232,20 @@ def gib_band_number(band_gib: Band) -> str:
     return _band(band_gib, 1.0, 2 if band_gib.mid < 9.995 else 1, "")
 
 
+def buffer_size(value_bytes: float) -> str:
+    """Print the size of a message, exact where it is a whole unit: ``1 KiB``, ``25 MiB``, ``6.76 MiB``."""
+    for scale, unit in ((GIB, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if value_bytes >= scale:
+            value = value_bytes / scale
+            return f"{value:,.{0 if value == int(value) else _digits(value)}f} {unit}"
+    return f"{value_bytes:,.0f} B"
+
+
+def ratio(value: float | None) -> str:
+    """Print a ratio near one, or another plain figure: ``1.03``."""
+    return UNKNOWN if value is None else f"{value:.{2 if abs(value) < 9.995 else 1}f}"
+
+
 def usd(value: float | Decimal | None) -> str:
     """Print money: ``$189``, ``$8.40``."""
     return UNKNOWN if value is None else f"${usd_number(value)}"

@@ -27,6 +27,11 @@ AUTO = "auto"
 REQUEST_TIMEOUT_S = 30.0
 _CONNECT_S = 5.0
 _LOOK_EVERY_S = 0.25
+_TALKATIVE = (
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray.dashboard.modules.job.sdk",
+    "ray._private.runtime_env.packaging",
+)
 JobStatus = Literal["pending", "running", "stopped", "succeeded", "failed"]
 _STATUS: dict[str, JobStatus] = {name.upper(): name for name in get_args(JobStatus)}
 JobsErrorKind = Literal["unreachable", "forbidden", "refused"]
@@ -122,6 +127,22 @@ class Jobs:
         if rest:
             yield rest
 
+    def nodes(self) -> list[dict[str, object]]:
+        """Nodes of the cluster, in the words of ``ray.nodes()``: ``Alive``, ``Resources``, names."""
+        with _errors(self.address):
+            answer = self._client._do_request("GET", "/api/v0/nodes?detail=1&limit=10000")
+            answer.raise_for_status()
+            listed = answer.json()["data"]["result"]["result"]
+        return [
+            {
+                "NodeID": each["node_id"],
+                "NodeManagerHostname": each.get("node_name") or each.get("node_ip"),
+                "Alive": each["state"] == "ALIVE",
+                "Resources": each.get("resources_total") or {},
+            }
+            for each in listed
+        ]
+
     def stop(self, job_id: str, timeout_s: float = REQUEST_TIMEOUT_S) -> JobState:
         """Ask a job to end, and wait until it has, or ``timeout_s`` are over: the state says which."""
         with _errors(self.address):
@@ -176,7 +197,7 @@ def connect(address: str, auth_token_path: str | None = None, timeout_s: float =
     from ray.dashboard.modules.dashboard_sdk import SubmissionClient
     from ray.job_submission import JobSubmissionClient
 
-    for name in ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
+    for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
 
     class Client(JobSubmissionClient):
@@ -242,7 +263,7 @@ class _errors:  # noqa: N801 (used as a function)
             raise JobsError("forbidden", f"{self._address} asks for another token") from None
         if isinstance(error, OSError | asyncio.TimeoutError):  # requests' errors are OSErrors
             raise JobsError("unreachable", f"no answer from {self._address}: {_said(error)}") from None
-        if isinstance(error, RuntimeError | ValueError):
+        if isinstance(error, RuntimeError | ValueError | KeyError):
             raise JobsError("refused", f"{self._address} refused: {_said(error)}") from None
 
 

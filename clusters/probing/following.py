@@ -12,7 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import as_file, files
@@ -29,6 +29,7 @@ from planner.probed import Failure, ProbeResult
 REQUEST_FILE = "request.json"
 GRACE_S = 45.0  # for the job to start, and to say what it has when its own time is over
 STOP_S = 30.0
+LEAVE_S = 15.0
 _TICK_S = 0.5
 _LAST_LINES = 8
 
@@ -58,12 +59,14 @@ def probe(
     *,
     python: str = "python",
     user_code: Path | None = None,
+    stop_s: float = STOP_S,
 ) -> ProbeResult:
     """Run a probe as a job of the cluster; returns its result, a partial one where it failed.
 
     ``tell`` hears progress, ``log`` every other line. ``python``: interpreter on the cluster. ``user_code``:
-    directory that holds the module of ``request.entrypoint``. Raises ``ProbeError`` where the job was not
-    taken; Ctrl-C stops the job and is raised again.
+    directory that holds the module of ``request.entrypoint``. ``stop_s``: how long to wait for the job to
+    end; 0 where its cluster is about to end anyway. Raises ``ProbeError`` where the job was not taken; Ctrl-C
+    stops the job and is raised again.
     """
     started = datetime.now(UTC)
     heard = _Heard()
@@ -72,7 +75,7 @@ def probe(
             job_id = jobs.submit(_job(request, directory, python))
         except JobsError as error:
             raise ProbeError(str(error)) from error
-    with _stopping(jobs, job_id):
+    with _stopping(jobs, job_id, stop_s):
         ended = _follow(jobs, job_id, request.probe_timeout_s + GRACE_S, heard, tell, log)
         return _result(jobs, job_id, heard, ended, request, started)
 
@@ -106,16 +109,23 @@ def _shipped(request: ProbeRequest, user_code: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _stopping(jobs: Jobs, job_id: str) -> Iterator[None]:
+def _stopping(jobs: Jobs, job_id: str, stop_s: float) -> Iterator[None]:
     """Leave no job running, whatever happens; a cluster that is gone has none."""
     try:
         yield
+        _let_end(jobs, job_id, min(stop_s, LEAVE_S))
     finally:
-        try:
-            if not jobs.state(job_id).ended:
-                jobs.stop(job_id, STOP_S)
-        except JobsError:
-            pass
+        with suppress(JobsError):
+            if stop_s > 0 and not jobs.state(job_id).ended:
+                jobs.stop(job_id, stop_s)
+
+
+def _let_end(jobs: Jobs, job_id: str, within_s: float) -> None:
+    """Give a job that has said its result the time to leave by itself."""
+    until = time.monotonic() + within_s
+    with suppress(JobsError):
+        while time.monotonic() < until and not jobs.state(job_id).ended:
+            time.sleep(_TICK_S)
 
 
 def _follow(

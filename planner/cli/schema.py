@@ -20,6 +20,7 @@ DOCUMENTS = {
     "calibrate": ("calibrate", "CalibrationDocument"),
     "prices": ("prices_json", "PricesDocument"),
     "compare": ("comparison", "CompareDocument"),
+    "probe": ("probe_json", "ProbeDocument"),
     "table": ("table", "TableDocument"),
     "explain": ("explain", "ExplainDocument"),
     "report": ("report", "Report"),

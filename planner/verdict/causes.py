@@ -51,7 +51,7 @@ def _of_speed(result: ProbeResult) -> str:
     if result.steps is not None and len(result.steps.median_s_by_rank) > 1:
         rank, ratio = slowest_rank(result.steps)
         if ratio > 1.05:
-            return f"rank {rank} on {words.host_of(result, rank)} is slower than the others"
+            return f"{words.rank_at(result, rank)} is slower than the others"
     return ""
 
 

@@ -121,39 +121,35 @@ def _largest(result: ProbeResult) -> list[CollectiveTiming]:
     return list(by_scope.values())
 
 
-def _bandwidth(subject: Subject, timing: CollectiveTiming) -> Check:
-    """Bus bandwidth of one collective against its expectation, and against the wire."""
-    what = timing.purpose or "largest"
+def expected_and_wire(subject: Subject, timing: CollectiveTiming) -> tuple[float | None, float | None]:
+    """Bus bandwidth that is expected of a collective, and the most that its wire allows, bytes/s."""
     shape, inside = subject.run.shape, max(1, round(timing.ranks / timing.nodes))
     expected = expected_busbw_bytes_per_s(
         timing.op, timing.bytes, timing.ranks, inside, shape.links, shape.gpus_per_node
     )
-    name = f"{words.OPERATIONS[timing.op]} busbw{_SCOPES[timing.scope]}, {what}"
+    return expected, wire_busbw_bytes_per_s(timing.op, timing.ranks, inside, shape.links)
+
+
+def _bandwidth(subject: Subject, timing: CollectiveTiming) -> Check:
+    """Bus bandwidth of one collective against its expectation, and against the wire."""
+    expected, wire = expected_and_wire(subject, timing)
     measured = timing.busbw_bytes_per_s
-    if expected is None:
-        return Check(
-            name=name,
-            predicted=None,
-            measured=measured,
-            limit=None,
-            unit="bytes/s",
-            passed=None,
-            why=cpu.NO_SPEED if subject.on_cpu else "nobody states this link: nothing is expected of it",
-        )
-    least, wire = (
-        expected * limit("busbw_share"),
-        wire_busbw_bytes_per_s(timing.op, timing.ranks, inside, shape.links),
-    )
-    too_fast = wire is not None and measured > wire * limit("wire_share")
-    return Check(
-        name=name,
-        predicted=_exactly(expected),
+    drawn = Check(
+        name=f"{words.OPERATIONS[timing.op]} busbw{_SCOPES[timing.scope]}, {timing.purpose or 'largest'}",
+        predicted=None if expected is None else _exactly(expected),
         measured=measured,
-        limit=least,
+        limit=None,
         unit="bytes/s",
-        passed=measured >= least and not too_fast,
-        why="faster than the wire: the link is not the one planned, or the clock is wrong" * too_fast,
+        passed=None,
+        why=cpu.NO_SPEED if subject.on_cpu else "nobody states this link: nothing is expected of it",
     )
+    if expected is None:
+        return drawn
+    least = expected * limit("busbw_share")
+    too_fast = wire is not None and measured > wire * limit("wire_share")
+    said = "faster than the wire: the link is not the one planned, or the clock is wrong" if too_fast else ""
+    judged = {"limit": least, "passed": measured >= least and not too_fast, "why": said}
+    return drawn.model_copy(update=judged)
 
 
 def _not_timed(own: OwnCollective, result: ProbeResult) -> Check:
@@ -175,7 +171,7 @@ def _slowest_pair(pairs: list[PairTiming], result: ProbeResult) -> Check:
     """Nodes reach each other alike: the slowest pair against the fastest."""
     slowest, fastest = pairs[0], pairs[-1].busbw_bytes_per_s
     least = fastest * limit("pair_share")
-    named = " and ".join(words.host_of(result, r) for r in (slowest.rank_a, slowest.rank_b))
+    named = " and ".join(words.rank_at(result, r) for r in (slowest.rank_a, slowest.rank_b))
     return Check(
         name="slowest pair of nodes",
         predicted=None,
@@ -191,4 +187,4 @@ def slow_hosts(result: ProbeResult) -> tuple[str, ...]:
     """Hosts of ranks that are slow with every partner, slowest first."""
     node = {each.rank: each.node for each in result.hardware}
     pairs = [p for p in result.pairs if p.rank_a in node and p.rank_b in node]
-    return tuple(dict.fromkeys(words.host_of(result, rank) for rank in slow_ranks(pairs, node)))
+    return tuple(dict.fromkeys(words.host_of(result, r) or f"rank {r}" for r in slow_ranks(pairs, node)))

@@ -212,7 +212,7 @@ def _slowest_rank(steps: MeasuredSteps, result: ProbeResult) -> Check:
         limit=limit("slowest_rank"),
         unit="ratio",
         passed=ratio <= limit("slowest_rank"),
-        why=f"rank {rank} on {words.host_of(result, rank)}",
+        why=words.rank_at(result, rank),
     )
 
 

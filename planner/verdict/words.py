@@ -64,7 +64,12 @@ def not_measured(name: str, unit: str, result: ProbeResult, phase: ProbePhase) -
     )
 
 
-def host_of(result: ProbeResult, rank: int) -> str:
-    """Name of the node that a rank runs on, or the rank where nobody knows."""
-    found = next((each.host for each in result.hardware if each.rank == rank), None)
-    return f"rank {rank}" if found is None else found
+def host_of(result: ProbeResult, rank: int) -> str | None:
+    """Name of the node that a rank runs on, ``None`` where nobody said."""
+    return next((each.host for each in result.hardware if each.rank == rank), None)
+
+
+def rank_at(result: ProbeResult, rank: int) -> str:
+    """``rank 3 on node-2``."""
+    host = host_of(result, rank)
+    return f"rank {rank}" if host is None else f"rank {rank} on {host}"
