@@ -112,6 +112,10 @@ Quant = Annotated[
 Budget = Annotated[
     Text, typer.Option("--budget", metavar="USD", help="Most the whole run may cost, such as $200.")
 ]
+Project = Annotated[
+    Text,
+    typer.Option("--project", metavar="NAME", help="Spend no more than this project's budget has left."),
+]
 Deadline = Annotated[
     Text, typer.Option("--deadline", metavar="48h", help="Longest the run may take: 48h, 2d.")
 ]

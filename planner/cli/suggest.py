@@ -30,12 +30,12 @@ DEFAULT_TOP = 5
 
 def run(options: Options) -> int:
     """Answer one ``plan suggest``; returns 3 where nothing fits."""
-    asked, bounds = request(options), goal(options)
+    now = datetime.now(UTC)
+    asked, bounds = request(options), _within_project(goal(options), options, now)
     start = _start(options)
     _check_out(options["out"])
     _check_size(asked, bounds)
     shown = top(options) or DEFAULT_TOP
-    now = datetime.now(UTC)
     mine = _brought(options, now)
     offers, skipped = offers_for(bounds, words(options["excluded"], "--not"), mine, now)
     answer = _answer(asked, bounds, offers, skipped, shown, calibration_store.known(options))
@@ -49,6 +49,16 @@ def run(options: Options) -> int:
     if options["out"]:
         _write_plan(plans[0] if fits else None, options["out"])
     return 0 if fits else NOTHING_FITS
+
+
+def _within_project(bounds: Goal, options: Options, now: datetime) -> Goal:
+    """Bound a search by what its project has left."""
+    if options["project"] is None:
+        return bounds
+    from planner.cli import budgets
+
+    left = budgets.within(bounds.budget_usd, options["project"], now)
+    return bounds.model_copy(update={"budget_usd": left})
 
 
 def _check_out(path: str | None) -> None:

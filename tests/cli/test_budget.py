@@ -63,6 +63,14 @@ def test_a_project_leaves_a_run_no_more_than_it_has() -> None:
     assert budgets.within(Decimal(200), None, SPENT_50) == 200
 
 
+def test_suggest_for_a_project_searches_within_what_it_has_left(capsys: pytest.CaptureFixture[str]) -> None:
+    run("set", "alpha", "100")
+    capsys.readouterr()
+    with time_machine.travel(SPENT_50, tick=False):
+        main.run(["suggest", "--params", "100M", "--project", "alpha", "--json"])
+    assert json.loads(capsys.readouterr().out)["budget_usd"] == "40.0000"
+
+
 def test_nothing_left_is_an_error_and_not_a_budget_of_zero() -> None:
     run("set", "alpha", "55")
     with pytest.raises(UserError, match="nothing is left"):

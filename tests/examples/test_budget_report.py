@@ -1,4 +1,4 @@
-"""``examples/budget_report``: its commands make a report, and its workflow writes the comment that it promises."""
+"""``examples/budget_report``: its commands make a report, its workflow writes the comment it promises."""
 
 import os
 import re
@@ -62,7 +62,7 @@ def test_workflow_writes_the_cost_and_what_changed(made: Path, tmp_path: Path) -
     shell("plan suggest --params 2B --budget 900 --provider lambda --out plan.yaml", tmp_path)
     shell(steps["Write the comment"]["run"], tmp_path, BASE=base)
     comment = (tmp_path / "comment.md").read_text(encoding="utf-8")
-    assert comment.startswith("**Training 2.")
+    assert comment.startswith("**Training 1.99 B on ")
     assert "What changed" in comment
     assert comment.count("<details") == comment.count("</details>")
 

@@ -32,6 +32,7 @@ def suggest(
     lora_dropout: o.LoraDropout = None,
     quant: o.Quant = None,
     budget: o.Budget = None,
+    project: o.Project = None,
     deadline: o.Deadline = None,
     gpu: o.Gpus = None,
     provider: o.Providers = None,
