@@ -1,12 +1,15 @@
-"""Runs collectives on gloo ranks for ``test_collectives.py`` and the lab: cases in on stdin, results as JSON.
+"""Collectives and hardware checks on gloo ranks, for tests and the lab: cases in on stdin, results as JSON.
 
 ``local``: all ranks here, as processes. ``rank R``: this process is rank R, the others are on other hosts.
 """
 
 import json
+import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,17 +17,37 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from clusters.probe import hardware
 from clusters.probe import place as places
 from clusters.probe.collectives import slowest_pairs, sweep
-from clusters.probe.collectives.culprits import find_culprits
-from clusters.probe.request import PlanCollective
+from clusters.probe.hardware import host
+from clusters.probe.request import Expected, PlanCollective
 
+ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
 
 
-def spoil(how: str) -> None:
-    """Make this rank's sums wrong: the value that it adds, or the value that it is left with."""
-    honest = dist.all_reduce
+def on_ranks(nodes: list[int], cases: dict[str, dict]) -> dict:
+    """Run cases on as many gloo ranks as ``nodes`` has numbers."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.clusters.collective_ranks", "local"],
+        cwd=ROOT,
+        input=json.dumps({"nodes": nodes, "cases": cases}),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert found.pop("alike"), "ranks disagree about what was measured"
+    return found
+
+
+@contextmanager
+def spoilt(how: str) -> Iterator[None]:
+    """Make sums of this rank wrong (the value that it adds, or is left with), or its version of Python."""
+    honest, version = dist.all_reduce, host.platform.python_version
 
     def wrong(tensor: torch.Tensor, *args: object, **more: object) -> None:
         if how == "input":
@@ -33,14 +56,21 @@ def spoil(how: str) -> None:
         if how == "output":
             tensor[-1] += 1
 
-    dist.all_reduce = wrong
+    if how == "version":
+        host.platform.python_version = lambda: "2.7.18"
+    else:
+        dist.all_reduce = wrong
+    yield
+    dist.all_reduce, host.platform.python_version = honest, version
 
 
 def measure(case: dict, place: places.Place) -> object:
     if case["kind"] == "pairs":
         return [asdict(pair) for pair in slowest_pairs(place, case["bytes"], case["budget_s"])]
-    if case["kind"] == "culprits":
-        return find_culprits(place)
+    if case["kind"] == "hardware":
+        told: list[dict] = [{}] * place.num_ranks
+        dist.all_gather_object(told, asdict(hardware.read(Expected(**case["expected"]), place)))
+        return told
     own = [PlanCollective(**each) for each in case.get("own", [])]
     said: list[tuple[int, int]] = []
     found = sweep(
@@ -59,9 +89,10 @@ def run(rank: int, asked: dict) -> dict:
     warnings.simplefilter("error")
     torch.set_num_threads(1)
     place = places.find_place(asked["nodes"][rank], f"host{asked['nodes'][rank]}", CPU)
-    if rank == asked.get("spoiler"):
-        spoil(asked["how"])
-    results = {name: measure(case, place) for name, case in asked["cases"].items()}
+    results = {}
+    for name, case in asked["cases"].items():
+        with spoilt(case["spoilt"]) if rank == case.get("spoiler") else nullcontext():
+            results[name] = measure(case, place)
     every: list[dict] = [{}] * place.num_ranks
     dist.all_gather_object(every, results)
     return {**results, "alike": all(each == results for each in every)}

@@ -1,53 +1,45 @@
 """Timed collectives on real gloo ranks: values, sizes and rates as nccl-tests counts them, and wrong sums."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from clusters.probe.collectives import culprits, default_most_bytes, exchanges, pairs, sweep_sizes, sweeping
-from clusters.probe.collectives.groups import Group
+from clusters.probe.collectives import (
+    culprits,
+    default_most_bytes,
+    exchanges,
+    groups,
+    pairs,
+    sweep_sizes,
+    sweeping,
+)
 from clusters.probe.place import Place
+from clusters.probe.results import CollectiveTiming
 from planner.hardware import collectives as planned
+from tests.clusters.collective_ranks import on_ranks
 
-ROOT = Path(__file__).parents[2]
 OPS = set(exchanges.OPS)
 
 
-def on_ranks(nodes: list[int], cases: dict[str, dict], **more: object) -> dict[str, Any]:
-    """Run cases on as many gloo ranks as ``nodes`` has numbers."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.clusters.collective_ranks", "local"],
-        cwd=ROOT,
-        input=json.dumps({"nodes": nodes, "cases": cases, **more}),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
-    assert found.pop("alike"), "ranks disagree about what was measured"
-    return found
+SUMS = {"kind": "sweep", "sizes": [4096], "budget_s": 600, "repeats": 1}
 
 
 @pytest.fixture(scope="module")
 def four_ranks() -> dict[str, Any]:
     bucket = {"op": "all_reduce", "bytes": 3_000_000, "purpose": "gradient bucket"}
     layer = {"op": "reduce_scatter", "bytes": 500_000, "purpose": "reduce-scatter of one layer"}
-    sweep = {"kind": "sweep", "sizes": [1024, 2**21], "own": [bucket, layer], "budget_s": 60}
+    sweep = {"kind": "sweep", "sizes": [1024, 2**21], "own": [bucket, layer], "budget_s": 600}
     return on_ranks(
         [0, 0, 1, 1],
         {
             "sweep": sweep,
             "late": {**sweep, "budget_s": 0},
-            "pairs": {"kind": "pairs", "bytes": 2**16, "budget_s": 60},
+            "pairs": {"kind": "pairs", "bytes": 2**16, "budget_s": 600},
             "no time": {"kind": "pairs", "bytes": 2**16, "budget_s": 0},
+            "wrong result": {**SUMS, "spoiler": 2, "spoilt": "output"},
+            "wrong summand": {**SUMS, "spoiler": 0, "spoilt": "input"},
         },
     )
 
@@ -119,29 +111,26 @@ def test_pairs_of_nodes_and_of_ranks_inside_are_timed_slowest_first(four_ranks):
     assert four_ranks["no time"] == []
 
 
-SUMS = {"sums": {"kind": "sweep", "sizes": [4096], "budget_s": 60, "repeats": 1}}
+def wrong(found: dict[str, Any]) -> dict[tuple[str, str], list[int]]:
+    return {(t["op"], t["scope"]): t["wrong_ranks"] for t in found["timings"] if not t["correct"]}
 
 
-def test_a_rank_left_with_a_wrong_sum_is_named():
-    timings = on_ranks([0, 0, 0], SUMS, spoiler=2, how="output")["sums"]["timings"]
-    wrong = {t["op"]: t["wrong_ranks"] for t in timings if not t["correct"]}
-    assert wrong == {"all_reduce": [2]}
+def test_a_rank_left_with_a_wrong_sum_is_named(four_ranks):
+    # rank 2 is the first of its node: it takes part in every group
+    everywhere = [("all_reduce", scope) for scope in ("all", "node", "between-nodes")]
+    assert wrong(four_ranks["wrong result"]) == {key: [2] for key in everywhere}
 
 
-def test_a_rank_that_adds_a_wrong_value_is_named_though_all_sums_are_wrong():
-    timings = on_ranks([0, 0, 0], SUMS, spoiler=0, how="input")["sums"]["timings"]
-    wrong = {t["op"]: t["wrong_ranks"] for t in timings if not t["correct"]}
-    assert wrong == {"all_reduce": [0]}
-
-
-def test_of_two_ranks_with_wrong_sums_both_are_named():
-    timings = on_ranks([0, 0], SUMS, spoiler=1, how="input")["sums"]["timings"]
-    assert {t["op"]: t["wrong_ranks"] for t in timings if not t["correct"]} == {"all_reduce": [0, 1]}
+def test_a_rank_that_adds_a_wrong_value_is_named_where_more_than_two_sum(four_ranks):
+    found = wrong(four_ranks["wrong summand"])
+    assert found[("all_reduce", "all")] == [0]
+    assert found[("all_reduce", "node")] == [0, 1], "of two ranks neither can be told from the other"
+    assert found[("all_reduce", "between-nodes")] == [0, 2]
 
 
 def test_one_rank_has_nothing_to_time():
-    found = on_ranks([0], {"alone": {"kind": "sweep", "sizes": [1024], "budget_s": 9}})["alone"]
-    assert found["timings"] == found["skipped"] == []
+    alone = Place(rank=0, device=torch.device("cpu"), node_of_rank=(0,), host_of_rank=("a",))
+    assert groups.make_groups(alone) == ()
 
 
 def test_sizes_go_from_one_kib_to_the_most_and_end_with_it():
@@ -151,24 +140,40 @@ def test_sizes_go_from_one_kib_to_the_most_and_end_with_it():
     assert default_most_bytes(torch.device("cuda")) == 2**30
 
 
-def point(bytes_: int) -> sweeping._Point:
-    return sweeping._Point("all_reduce", bytes_, Group(scope="all", ranks=(0, 1), num_nodes=1, pg=None))
+def timed(bytes_: int, seconds: float) -> CollectiveTiming:
+    return CollectiveTiming(
+        op="all_reduce",
+        scope="all",
+        ranks=2,
+        nodes=1,
+        bytes=bytes_,
+        time_s=seconds,
+        algbw_bytes_per_s=bytes_ / seconds,
+        busbw_bytes_per_s=bytes_ / seconds,
+        correct=True,
+    )
+
+
+def test_the_time_of_a_size_follows_the_line_of_those_before_it():
+    seen = [timed(2**10, 0.1), timed(2**20 + 2**10, 0.3)]
+    assert sweeping._one_run_s(2**21 + 2**10, seen) == pytest.approx(0.5)
+    assert sweeping._one_run_s(2**12, seen) == 0.3
+    assert sweeping._one_run_s(2**30, [timed(2**10, 0.1)]) == 0.1, "one size tells latency, not bandwidth"
+    assert sweeping._one_run_s(2**30, [timed(2**10, 0.2), timed(2**20, 0.1)]) == 0.1
+    assert sweeping._one_run_s(2**30, []) == 0
 
 
 def test_a_size_that_would_overrun_is_skipped_with_seconds():
-    last = {("all_reduce", "all"): (2**20, 0.5)}
-    assert sweeping._too_long(point(2**22), last, 9.0, 60.0) == ""
-    assert sweeping._too_long(point(2**22), last, 7.0, 60.0) == (
-        "would take about 8 s, of 60 s given 7 s were left"
-    )
-    assert sweeping._too_long(point(2**22), {}, 0.1, 60.0) == ""
+    assert sweeping._too_long(2.0, 9.0, 60.0) == ""
+    assert sweeping._too_long(2.0, 7.0, 60.0) == "would take about 8 s, of 60 s given 7 s were left"
+    assert sweeping._too_long(0.0, 0.1, 60.0) == ""
 
 
 def test_slow_collectives_are_repeated_less_but_at_least_twice():
-    last = {("all_reduce", "all"): (2**20, 1.5)}
-    assert sweeping._fitting(point(2**20), last, 5, 60.0) == 4
-    assert sweeping._fitting(point(2**22), last, 5, 60.0) == 2
-    assert sweeping._fitting(point(2**22), {}, 5, 60.0) == 5
+    assert sweeping._fitting(1.5, 5, 60.0) == 4
+    assert sweeping._fitting(6.0, 5, 60.0) == 2
+    assert sweeping._fitting(6.0, 1, 60.0) == 1
+    assert sweeping._fitting(0.0, 5, 60.0) == 5
 
 
 @pytest.mark.parametrize("count", [2, 3, 7, 16])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from ..results import Collective, CollectiveTiming, SkippedCollective
 from .culprits import find_culprits
 from .exchanges import OPS
 from .groups import Group, close_groups, make_groups, share
-from .timing import Timed, time_collective
+from .timing import time_collective
 
 LEAST_BYTES = 2**10
 FACTOR = 4  # from one size of the sweep to the next
@@ -78,21 +79,21 @@ def sweep(
     clock = _Clock(place, budget_s)
     timings: list[CollectiveTiming] = []
     skipped: list[SkippedCollective] = []
-    last: dict[tuple[str, str], tuple[int, float]] = {}
+    seen: dict[tuple[str, str], list[CollectiveTiming]] = defaultdict(list)
     groups = make_groups(place)
     points = list(_points(groups, sizes, own))
     for done, point in enumerate(points):
         report(done, len(points))
-        left_s = clock.left_s()
-        why = _lacking(point) or _too_long(point, last, left_s, budget_s)
+        one_s = _one_run_s(point.bytes, seen[point.op, point.group.scope])
+        why = _lacking(point) or _too_long(one_s, clock.left_s(), budget_s)
         if why:
             skipped.append(
                 SkippedCollective(op=point.op, scope=point.group.scope, bytes=point.bytes, why=why)
             )
             continue
-        timed = _time(point, place, _fitting(point, last, repeats, budget_s))
-        last[point.op, point.group.scope] = (point.bytes, timed.warm_s)
-        timings.append(timed.timing)
+        timing = _time(point, place, _fitting(one_s, repeats, budget_s))
+        seen[point.op, point.group.scope].append(timing)
+        timings.append(timing)
     report(len(points), len(points))
     close_groups(groups, place.device)
     return Sweep(timings=_named(tuple(timings), place), skipped=tuple(skipped))
@@ -119,7 +120,7 @@ def _points(groups: Sequence[Group], sizes: Sequence[int], own: Sequence[PlanCol
         yield from (_Point(op, size, g) for g in groups if size > SMALL_BYTES for op in OPS)
 
 
-def _time(point: _Point, place: Place, repeats: int) -> Timed:
+def _time(point: _Point, place: Place, repeats: int) -> CollectiveTiming:
     return time_collective(point.op, point.bytes, point.group, place, repeats, point.purpose)
 
 
@@ -128,17 +129,23 @@ def _lacking(point: _Point) -> str:
     return _LACKS.get((dist.get_backend(), point.op), "")
 
 
-def _one_run_s(point: _Point, last: dict[tuple[str, str], tuple[int, float]]) -> float:
-    """Seconds that one run will take at most, from the last size of the same kind; 0 where none was timed."""
-    bytes_, seconds = last.get((point.op, point.group.scope), (1, 0.0))
-    return seconds * max(1.0, point.bytes / bytes_)
+def _one_run_s(bytes_: int, seen: Sequence[CollectiveTiming]) -> float:
+    """Seconds that one run will take, along the line through the smallest and the largest size so far.
+
+    0 where nothing was timed; the time of the only size where there is one: what it took is mostly latency.
+    """
+    if not seen:
+        return 0.0
+    small, large = min(seen, key=lambda t: t.bytes), max(seen, key=lambda t: t.bytes)
+    if bytes_ <= large.bytes or large.bytes == small.bytes:
+        return large.time_s
+    per_byte = max(0.0, large.time_s - small.time_s) / (large.bytes - small.bytes)
+    return large.time_s + per_byte * (bytes_ - large.bytes)
 
 
-def _too_long(
-    point: _Point, last: dict[tuple[str, str], tuple[int, float]], left_s: float, budget_s: float
-) -> str:
+def _too_long(one_s: float, left_s: float, budget_s: float) -> str:
     """Why there is no time for this, empty where there is."""
-    needed_s = _one_run_s(point, last) * (LEAST_REPEATS + OTHER_RUNS)
+    needed_s = one_s * (LEAST_REPEATS + OTHER_RUNS)
     if left_s <= 0:
         return f"the {budget_s:.0f} s given to collectives were used up"
     if needed_s > left_s:
@@ -146,11 +153,8 @@ def _too_long(
     return ""
 
 
-def _fitting(
-    point: _Point, last: dict[tuple[str, str], tuple[int, float]], repeats: int, budget_s: float
-) -> int:
+def _fitting(one_s: float, repeats: int, budget_s: float) -> int:
     """Repeats that take no more than a tenth of the time given, at least two."""
-    one_s = _one_run_s(point, last)
     if one_s <= 0:
         return repeats
     return max(min(LEAST_REPEATS, repeats), min(repeats, int(SHARE_OF_BUDGET * budget_s / one_s)))

@@ -8,7 +8,6 @@ time is the median of the repeats.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from statistics import median
 
 from ..place import Place
@@ -20,17 +19,9 @@ REPEAT_S = 0.01  # a repeat of short operations is so long, so that the clock do
 MOST_RUNS = 20  # of one repeat; nccl-tests runs 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
-    """A timing and what one run of it took while warming up, seconds, on the slowest rank."""
-
-    timing: CollectiveTiming
-    warm_s: float
-
-
 def time_collective(
     op: Collective, bytes_: int, group: Group, place: Place, repeats: int, purpose: str
-) -> Timed:
+) -> CollectiveTiming:
     """Check and time one collective; all ranks call this together, those outside the group too.
 
     Groups of single nodes run side by side, and the slowest of them counts.
@@ -49,7 +40,7 @@ def time_collective(
     seconds = median(max(row[i] for row in by_rank) for i in range(repeats))
     size = exchange.bytes if exchange else _whole_bytes(bytes_, group)
     wrong = tuple(rank for rank, row in enumerate(told) if not row[1])
-    return Timed(timing=_record(op, group, size, seconds, wrong, purpose), warm_s=slowest)
+    return _record(op, group, size, seconds, wrong, purpose)
 
 
 def _record(
