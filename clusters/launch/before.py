@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from clusters.clouds.base import CloudFault, Place, PreflightCheck
+from clusters.clouds.base import Cloud, CloudFault, Place, PreflightCheck
 from clusters.launch import pricing
 from clusters.launch.nouns import (
     FAILED,
@@ -15,11 +15,12 @@ from clusters.launch.nouns import (
     Ceiling,
     Confirmation,
     Elsewhere,
+    Hands,
     LaunchRequest,
     PriceItem,
 )
 from clusters.launch.patience import retrying
-from clusters.launch.running import Running
+from clusters.launch.running import Running, order_of
 from planner import units
 
 ELSEWHERE_CHECKS = ("quota", "offered", "capacity", "region")  # another place may pass them
@@ -49,14 +50,14 @@ class Priced:
     at_most_usd: Decimal | None
 
 
-def priced(run: Running) -> Priced:
+def priced(asked: LaunchRequest, hands: Hands) -> Priced:
     """Ask today's price; where nobody says it, the price that was shown stands."""
-    asked, offer = run.request, run.request.plan.candidate.offer
+    offer = asked.plan.candidate.offer
     shown = node = offer.usd_per_hour
     if asked.kind == "local" and offer.market != "owned":  # a plan of any provider may be tried out here
         shown = node = Decimal(0)
     else:
-        now = run.hands.price_now(offer)
+        now = hands.price_now(offer)
         node = shown if now is None else now
     items = pricing.price_items(asked, node)
     return Priced(
@@ -68,12 +69,13 @@ def priced(run: Running) -> Priced:
     )
 
 
-def preflight(run: Running, price: Priced) -> tuple[PreflightCheck, ...]:
-    """Look at everything that can be looked at without a bill."""
-    asked = run.request
-    order = run.order(first_place(asked), 1, price.usd_per_hour)
+def preflight(
+    cloud: Cloud, asked: LaunchRequest, launch_id: str, price: Priced, hands: Hands
+) -> tuple[PreflightCheck, ...]:
+    """Look at everything that can be looked at without a bill. May raise ``CloudFault``."""
+    order = order_of(asked, launch_id, first_place(asked), price.usd_per_hour)
     Path(order.directory).mkdir(parents=True, exist_ok=True, mode=0o700)
-    found = retrying(lambda: run.cloud.preflight(order, asked.budget_usd), run.hands, asked.limits)
+    found = retrying(lambda: cloud.preflight(order, asked.budget_usd), hands, asked.limits)
     return (price_check(asked, price), budget_check(asked, price), *found)
 
 

@@ -124,8 +124,8 @@ def _from_start(run: Running, ceiling: Ceiling | None) -> Finished:
     """Preflight, question, and on."""
     run.enter("preflight")
     try:
-        price = before.priced(run)
-        checks = before.preflight(run, price)
+        price = before.priced(run.request, run.hands)
+        checks = before.preflight(run.cloud, run.request, run.id, price, run.hands)
         run.hands.screen.checks(checks)
         before.refuse_failed(checks)
         confirmed = before.confirm(run, price, ceiling)

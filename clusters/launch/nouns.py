@@ -38,7 +38,8 @@ class Limits(Record):
 
 
 class LaunchRequest(Record):
-    """What the user asked for. ``then``: command of the full run. ``directory``: where launches keep files.
+    """What the user asked for. ``then``: command of the full run, ``working_dir`` what goes along with it.
+    ``directory``: where launches keep their files.
 
     ``budget_usd`` caps everything, the probe included; ``None`` only where nothing has a price.
     """
@@ -51,6 +52,7 @@ class LaunchRequest(Record):
     budget_usd: Decimal | None
     project: str | None = None
     then: str | None = None
+    working_dir: str | None = None
     keep: bool = False
     yes: bool = False
     accept_price: bool = False
@@ -145,8 +147,8 @@ class Proving(Protocol):
     def judge(self, plan: Plan, result: ProbeResult, budget_usd: Decimal | None) -> ProbeVerdict:
         """Compare with the prediction; price the rest of the run again."""
 
-    def submit(self, created: Created, plan: Plan, command: str, job_id: str) -> str:
-        """Start the full run. Repeatable: a job of that id that is there already is the answer."""
+    def submit(self, created: Created, request: LaunchRequest, job_id: str) -> str:
+        """Start the full run, ``request.then``. Repeatable: a job of that id that is there is the answer."""
 
     def follow(self, created: Created, job_id: str, log: Log) -> bool:
         """Hand on the job's log until it ends; whether it succeeded."""

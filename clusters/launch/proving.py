@@ -41,7 +41,7 @@ def prove(run: Running, order: Order) -> ProbeVerdict:
     run.hands.ledger.save(run.launch().model_copy(update={"verdict": verdict}))
     run.hands.screen.verdict(verdict, run.launch())
     if verdict.verdict != "pass":
-        failed = ", ".join(c.name for c in verdict.checks if not c.passed) or "a check"
+        failed = ", ".join(c.name for c in verdict.checks if c.passed is False) or "a check"
         raise ProbeFailed(f"probe failed: {failed}", verdict.advice)
     _refuse_over_budget(run, verdict)
     return verdict
@@ -108,7 +108,7 @@ def commit(run: Running, order: Order) -> str | None:
 
     def once() -> str:
         with run.cloud.reach(order) as created:
-            return run.hands.proving.submit(created, run.request.plan, command, run.id)
+            return run.hands.proving.submit(created, run.request, run.id)
 
     job_id = retrying(once, run.hands, run.request.limits)
     run.hands.ledger.save(run.launch().model_copy(update={"job_id": job_id}))

@@ -77,22 +77,9 @@ class Running:
         self.hands.ledger.write_note(self.id, WORK, work.model_dump_json())
 
     def order(self, place: Place, attempt: int, usd_per_hour: Decimal | None) -> Order:
-        """What is to be created at a place."""
-        asked = self.request
-        return Order(
-            plan=asked.plan,
-            choices=asked.choices.model_copy(
-                update={"launch_id": self.id, "zone": place.zone or asked.choices.zone}
-            ),
-            launch_id=self.id,
-            place=place,
-            directory=f"{asked.directory}/{self.id}",
-            num_nodes=asked.plan.candidate.num_nodes,
-            create_timeout_s=asked.limits.create_timeout_s,
-            attempt=attempt,
-            budget_usd=self.left_of_budget(),
-            usd_per_hour=usd_per_hour,
-        )
+        """What is to be created at a place, within what is left of the budget."""
+        order = order_of(self.request, self.id, place, usd_per_hour)
+        return order.model_copy(update={"attempt": attempt, "budget_usd": self.left_of_budget()})
 
     def bill(self, items: tuple[PriceItem, ...], on: bool) -> None:
         """Write that these items bill from now on, or no longer do."""
@@ -109,6 +96,24 @@ class Running:
     def ceiling(self) -> Ceiling | None:
         """What was confirmed."""
         return self.work().ceiling
+
+
+def order_of(request: LaunchRequest, launch_id: str, place: Place, usd_per_hour: Decimal | None) -> Order:
+    """What a launch would create at a place, with its whole budget."""
+    choices = request.choices.model_copy(
+        update={"launch_id": launch_id, "zone": place.zone or request.choices.zone}
+    )
+    return Order(
+        plan=request.plan,
+        choices=choices,
+        launch_id=launch_id,
+        place=place,
+        directory=f"{request.directory}/{launch_id}",
+        num_nodes=request.plan.candidate.num_nodes,
+        create_timeout_s=request.limits.create_timeout_s,
+        budget_usd=request.budget_usd,
+        usd_per_hour=usd_per_hour,
+    )
 
 
 def read_work(launch_id: str, hands: Hands) -> Work:

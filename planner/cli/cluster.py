@@ -46,7 +46,7 @@ def run(options: Options) -> int:
     plan = store.find(options["plan"])
     kind = format_of(plan, options["format"])
     _check_options(options, plan, kind)
-    choices = _choices(options, plan, datetime.now(UTC))
+    choices = choices_of(options, plan, datetime.now(UTC))
     if options["iam"]:
         rights = iam.rights(cluster_of(plan, choices, kind), choices, kind)
         typer.echo(json.dumps(rights, indent=2))
@@ -78,7 +78,7 @@ def deadline_s(plan: Plan) -> float:
     return plan.candidate.hours.high * 3600 * _SLOWER_THAN_PLANNED + _START_AND_PROBE_S
 
 
-def _choices(options: Options, plan: Plan, now: datetime) -> Choices:
+def choices_of(options: Options, plan: Plan, now: datetime) -> Choices:
     """Read the options; what is not given keeps the default of ``Choices``."""
     wanted = options["deadline"]
     ends_after = deadline_s(plan) if wanted is None else units.parse_duration(wanted, "--deadline")

@@ -47,6 +47,13 @@ def topics(incomplete: str) -> list[str]:
     return _starting(incomplete, texts())
 
 
+def launch_ids(incomplete: str) -> list[str]:
+    """Launches that begin like this, those that are not gone."""
+    from planner.cli.ledger import launches
+
+    return _starting(incomplete, (x.id for x in launches() if x.state != "gone"))
+
+
 def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
     """Keep names that begin like what was typed, in any case."""
     return [name for name in names if name.lower().startswith(incomplete.lower())]

@@ -276,7 +276,7 @@ By = Annotated[
     ),
 ]
 Command = Annotated[str, typer.Argument(metavar="COMMAND", help="A command that has --json.")]
-ListPlans = Annotated[bool, typer.Option("--plans", help="List saved plans.")]
+ListPlans = Annotated[bool, typer.Option("--plans", help="List saved plans instead of launches.")]
 PlanIds = Annotated[
     list[str],
     typer.Argument(metavar="ID...", autocompletion=complete.plan_ids, help="Ids, or beginnings of ids."),

@@ -1,4 +1,4 @@
-"""``plan ls``: what was saved."""
+"""``plan ls``: launches and where they stand; with ``--plans`` the plans that were saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,34 @@ from planner.cli.request import Options
 
 
 def run(options: Options) -> int:
-    """List saved plans."""
+    """List launches, or saved plans."""
+    return _plans(options) if options["plans"] else _launches(options)
+
+
+def _launches(options: Options) -> int:
+    """Launches, newest first; in JSON one line each, as events are."""
+    from planner.cli import ledger
+
+    found = ledger.launches()[::-1]
+    if options["quiet"]:
+        for launch in found:
+            typer.echo(launch.id)
+        return 0
+    from planner.cli.launch_rows import row
+
+    now = datetime.now(UTC)
+    rows = [row(launch, now) for launch in found]
+    if options["json"]:
+        for each in rows:
+            typer.echo(each.model_dump_json())
+        return 0
+    from planner.cli import screens_launches
+
+    typer.echo(screens_launches.launches(rows, len(store.saved_ids()), now, text.terminal()))
+    return 0
+
+
+def _plans(options: Options) -> int:
     if options["quiet"]:
         for full_id in store.saved_ids():
             typer.echo(full_id)

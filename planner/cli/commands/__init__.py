@@ -4,6 +4,28 @@ Importing this package registers every command with the app, in the order of the
 """
 
 # ruff: noqa: I001 (the order of the help page)
-from planner.cli.commands import planning, guide, pricing, building, probing, reporting, trust, saved, helping
+from planner.cli.commands import (
+    planning,
+    guide,
+    pricing,
+    building,
+    probing,
+    launching,
+    reporting,
+    trust,
+    saved,
+    helping,
+)
 
-__all__ = ["building", "guide", "helping", "planning", "pricing", "probing", "reporting", "saved", "trust"]
+__all__ = [
+    "building",
+    "guide",
+    "helping",
+    "launching",
+    "planning",
+    "pricing",
+    "probing",
+    "reporting",
+    "saved",
+    "trust",
+]

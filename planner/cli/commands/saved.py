@@ -12,7 +12,7 @@ from planner.cli.app import app, run_module
 def list_plans(
     context: typer.Context, plans: o.ListPlans = False, json: o.Json = False, quiet: o.Quiet = False
 ) -> None:
-    """List what was saved."""
+    """List launches with state, spend, forecast and deadline, or saved plans."""
     run_module("plans", context)
 
 

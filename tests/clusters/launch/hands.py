@@ -107,7 +107,7 @@ class Proving:
             advice=("--recompute full",),
         )
 
-    def submit(self, created: Created, plan: Plan, command: str, job_id: str) -> str:
+    def submit(self, created: Created, request: LaunchRequest, job_id: str) -> str:
         if self.submit_faults:
             raise self.submit_faults.pop(0)
         if job_id not in self.jobs:

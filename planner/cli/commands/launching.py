@@ -1,0 +1,100 @@
+"""Commands about launches: ``launch``, ``down``, ``extend``, ``doctor``."""
+
+from __future__ import annotations
+
+import typer
+
+from planner.cli import cluster_options as c
+from planner.cli import launch_options as la
+from planner.cli import options as o
+from planner.cli.app import app, run_module
+
+
+@app.command()
+def launch(
+    context: typer.Context,
+    plan: la.PlanId = None,
+    budget: la.Budget = None,
+    then: la.Then = None,
+    working_dir: la.WorkingDir = None,
+    keep: la.Keep = False,
+    yes: la.Yes = False,
+    accept_price: la.AcceptPrice = False,
+    next_on_fail: la.NextOnFail = False,
+    expire: la.Expire = None,
+    resume: la.Resume = None,
+    provider: la.Provider = None,
+    project: la.Project = None,
+    hosts: c.Hosts = None,
+    ssh_user: c.SshUser = None,
+    ssh_key: c.SshKey = None,
+    preinstalled: c.Preinstalled = False,
+    cpu_head: c.CpuHead = False,
+    ssh_from: c.SshFrom = None,
+    session_manager: c.SessionManager = False,
+    zone: c.Zone = None,
+    subnet: c.Subnet = None,
+    security_group: c.SecurityGroup = None,
+    max_spot_price: c.MaxSpotPrice = None,
+    reservation: c.Reservation = None,
+    image: c.Image = None,
+    gcp_project: la.GcpProject = None,
+    subscription: c.Subscription = None,
+    storage: c.Storage = None,
+    owner: c.Owner = None,
+    create_timeout: la.CreateTimeout = None,
+    probe_timeout: la.ProbeTimeout = None,
+    no_calibration: o.NoCalibration = False,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Start a plan's cluster, prove it with a probe, then run, or tear everything down."""
+    run_module("launch", context)
+
+
+@app.command()
+def down(
+    context: typer.Context,
+    launch: la.MaybeLaunchId = None,
+    all: la.Everything = False,
+    yes: la.Yes = False,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Delete everything of a launch and look until it is gone; safe to repeat."""
+    run_module("launch_down", context)
+
+
+@app.command()
+def extend(context: typer.Context, launch: la.LaunchId, longer: la.Longer, json: o.Json = False) -> None:
+    """Let the machines of a launch live longer."""
+    run_module("launch_extend", context)
+
+
+@app.command()
+def doctor(
+    context: typer.Context,
+    plan: la.PlanId = None,
+    budget: la.Budget = None,
+    provider: la.Provider = None,
+    hosts: c.Hosts = None,
+    ssh_user: c.SshUser = None,
+    ssh_key: c.SshKey = None,
+    preinstalled: c.Preinstalled = False,
+    cpu_head: c.CpuHead = False,
+    ssh_from: c.SshFrom = None,
+    session_manager: c.SessionManager = False,
+    zone: c.Zone = None,
+    subnet: c.Subnet = None,
+    security_group: c.SecurityGroup = None,
+    max_spot_price: c.MaxSpotPrice = None,
+    reservation: c.Reservation = None,
+    image: c.Image = None,
+    gcp_project: la.GcpProject = None,
+    subscription: c.Subscription = None,
+    storage: c.Storage = None,
+    owner: c.Owner = None,
+    json: o.Json = False,
+) -> None:
+    """Look at everything that a launch needs, and start nothing: rights, quota, image, price, budget."""
+    run_module("launch_doctor", context)

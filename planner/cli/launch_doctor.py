@@ -1,0 +1,76 @@
+"""``plan doctor``: the preflight of a launch alone; without a plan, what is known of every launch."""
+
+from __future__ import annotations
+
+import typer
+
+from clusters.clouds.base import CloudFault, PreflightCheck
+from clusters.launch import before
+from clusters.launch.nouns import FAILED, NO_CREDENTIALS
+from planner.cli import launch_hands, launch_request, ledger, screens_launch, text
+from planner.cli.launch_screen import screen_for
+from planner.cli.request import Options
+from planner.types import Record
+
+SCHEMA_VERSION = 1
+_ID = "l-doctor"
+
+
+class DoctorDocument(Record):
+    """``plan doctor --json``."""
+
+    schema_version: int
+    passed: bool
+    checks: tuple[PreflightCheck, ...]
+
+
+def run(options: Options) -> int:
+    """Look, and start nothing; 1 where a check fails, 4 where credentials are missing."""
+    found = _of_plan(options) if options["plan"] else _of_launches()
+    passed = all(c.passed for c in found)
+    if options["json"]:
+        document = DoctorDocument(schema_version=SCHEMA_VERSION, passed=passed, checks=found)
+        typer.echo(document.model_dump_json())
+    else:
+        typer.echo(screens_launch.checks(found, text.terminal()))
+    if passed:
+        return 0
+    return NO_CREDENTIALS if any(c.name == "credentials" and not c.passed for c in found) else FAILED
+
+
+def _of_plan(options: Options) -> tuple[PreflightCheck, ...]:
+    hands = launch_hands.hands({**options, "no_calibration": True}, screen_for(options["json"], quiet=False))
+    plan = launch_request.plan_of(options)
+    request = launch_request.request_of(options, plan, launch_request.now())
+    live = [x for x in ledger.launches() if x.plan_id == plan.id and x.state != "gone"]
+    own = PreflightCheck(
+        name="no live launch",
+        passed=not live,
+        detail=f"{live[0].id} of this plan is {live[0].state}" if live else "of this plan",
+        hint=f"plan down {live[0].id}" if live else "",
+    )
+    price = before.priced(request, hands)
+    try:
+        return (own, *before.preflight(hands.cloud_of(request), request, _ID, price, hands))
+    except CloudFault as fault:
+        failed = PreflightCheck(name=fault.kind, passed=False, detail=str(fault), hint=fault.hint)
+        return (own, before.price_check(request, price), before.budget_check(request, price), failed)
+
+
+def _of_launches() -> tuple[PreflightCheck, ...]:
+    """Whether the ledger reads, and no launch is left half-way."""
+    known = ledger.launches()
+    reads = PreflightCheck(name="ledger", passed=True, detail=f"{len(known)} launches")
+    half = [x for x in known if x.state not in ("gone", "committed") and x.outcome != "left_running"]
+    return (
+        reads,
+        *(
+            PreflightCheck(
+                name=x.id,
+                passed=False,
+                detail=f"left in state {x.state} since {x.transitions[-1].at:%Y-%m-%d %H:%M UTC}",
+                hint=f"plan launch --resume {x.id}   or   plan down {x.id}",
+            )
+            for x in half
+        ),
+    )

@@ -1,0 +1,164 @@
+"""What a launch acts with: ledger, clouds, the real probe, today's prices, the screen, clock and chance."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from clusters.backend import jobs as backend
+from clusters.backend.jobs import Job, Jobs, JobsError
+from clusters.clouds.base import Cloud, CloudFault, Created, FaultKind, Log
+from clusters.clouds.registry import cloud_for
+from clusters.launch.interrupts import Interrupts
+from clusters.launch.nouns import Hands, LaunchRequest, Screen
+from clusters.launch.scrub import scrubber
+from clusters.ledger.store import Ledger
+from clusters.probing import ProbeError, Wishes, probe, request_of
+from planner.cli import calibration_store, launch_next, store
+from planner.cli.request import Options
+from planner.probed import ProbeResult, ProbeVerdict
+from planner.results import Plan
+from planner.trust.nearness import Residuals
+from planner.types import Offer
+from planner.verdict import judge, of_plan
+from providers import registry, snapshot
+from providers.adapters import adapters
+from providers.refresh import refresh
+
+# What never goes along with a job: histories, environments, and where secrets are kept.
+EXCLUDES = (".git", ".venv", "venv", "__pycache__", "node_modules", ".env*", "*.pem", ".aws", ".ssh", ".plan")
+_FRESH = timedelta(hours=24)
+_ASK_S = 20.0
+_FAULTS: dict[str, FaultKind] = {"unreachable": "connection", "forbidden": "permission", "refused": "setup"}
+_YES = ("y", "yes")
+
+
+class RealProving:
+    """The probe as a Ray job, its verdict, and the full run as another."""
+
+    def __init__(self, known: Residuals | None) -> None:
+        self._known = known
+        self._on_cpu = False
+
+    def probe(self, created: Created, plan: Plan, timeout_s: float, log: Log) -> ProbeResult:
+        """Run the probe on the cluster; on CPU workers where it has no GPU."""
+        self._on_cpu = created.num_gpus == 0
+        wishes = Wishes(probe_timeout_s=timeout_s)
+        asked = request_of(of_plan(plan, on_cpu=self._on_cpu), wishes, plan.id)
+        try:
+            return probe(_jobs(created), asked, lambda progress: None, log)
+        except ProbeError as error:
+            raise CloudFault("setup", str(error)) from error
+
+    def judge(self, plan: Plan, result: ProbeResult, budget_usd: Decimal | None) -> ProbeVerdict:
+        """Hold the result against the plan."""
+        return judge(of_plan(plan, budget_usd, on_cpu=self._on_cpu), result, self._known)
+
+    def submit(self, created: Created, request: LaunchRequest, job_id: str) -> str:
+        """Start the full run, unless a job of that id is there."""
+        jobs = _jobs(created)
+        try:
+            jobs.state(job_id)
+        except JobsError as error:
+            if error.kind != "refused":
+                raise _fault(error) from error
+        else:
+            return job_id
+        job = Job(
+            entrypoint=request.then or "",
+            submission_id=job_id,
+            working_dir=request.working_dir,
+            excludes=EXCLUDES,
+            metadata={"plan": request.plan.id},
+        )
+        try:
+            return jobs.submit(job)
+        except JobsError as error:
+            raise _fault(error) from error
+
+    def follow(self, created: Created, job_id: str, log: Log) -> bool:
+        """Hand on the log of the full run until it ends."""
+        jobs = _jobs(created)
+        try:
+            for line in jobs.follow(job_id):
+                if line is not None:
+                    log(line)
+            return jobs.state(job_id).status == "succeeded"
+        except JobsError as error:
+            raise _fault(error) from error
+
+
+def hands(options: Options, screen: Screen) -> Hands:
+    """Everything real."""
+    scrub = scrubber(os.environ)
+    return Hands(
+        ledger=Ledger(store.data_dir(), scrub),
+        cloud_of=cloud_of,
+        proving=RealProving(calibration_store.known({"no_calibration": False, **options})),
+        price_now=price_now,
+        next_plans=launch_next.next_plans,
+        screen=screen,
+        ask=ask_of_terminal(),
+        now=lambda: datetime.now(UTC),
+        sleep=time.sleep,
+        jitter=random.random,
+        new_id=lambda: f"l-{secrets.token_hex(4)}",
+        interrupts=Interrupts(screen.say),
+    )
+
+
+def cloud_of(request: LaunchRequest) -> Cloud:
+    """The cloud of a request, looking in the region of its plan."""
+    return cloud_for(request.kind, request.choices, regions=(request.plan.candidate.offer.region,))
+
+
+def ask_of_terminal() -> Callable[[str], bool] | None:
+    """A question on the terminal whose default is No; ``None`` where nobody can answer."""
+    if not sys.stdin.isatty():
+        return None
+
+    def ask(question: str) -> bool:
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in _YES
+
+    return ask
+
+
+def price_now(offer: Offer) -> Decimal | None:
+    """Price of a node now: the last that was seen, asked for again where it is older than a day."""
+    known = _listed(offer)
+    now = datetime.now(UTC)
+    if known is not None and known.price_seen is not None and now - known.price_seen < _FRESH:
+        return known.usd_per_hour
+    adapter = adapters().get(offer.provider)
+    if adapter is not None:
+        refresh([adapter], os.environ, lambda: datetime.now(UTC), snapshot.directory(), limit_s=_ASK_S)
+        known = _listed(offer)
+    return None if known is None else known.usd_per_hour
+
+
+def _listed(offer: Offer) -> Offer | None:
+    """The same machine in the same place and market, as it is listed today."""
+    if offer.provider not in registry.provider_names():
+        return None
+    listed: Iterable[Offer] = registry.offers([offer.provider]).offers
+    wanted = (offer.instance_type, offer.region, offer.zone, offer.market)
+    return next((o for o in listed if (o.instance_type, o.region, o.zone, o.market) == wanted), None)
+
+
+def _jobs(created: Created) -> Jobs:
+    try:
+        return backend.connect(created.address, created.auth_token_path)
+    except JobsError as error:
+        raise _fault(error) from error
+
+
+def _fault(error: JobsError) -> CloudFault:
+    return CloudFault(_FAULTS[error.kind], str(error))

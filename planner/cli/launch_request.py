@@ -1,0 +1,149 @@
+"""From the options of ``plan launch`` and ``plan doctor`` to what is asked: plan, choices, bounds."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from clusters.config.choices import Choices, format_of
+from clusters.launch.nouns import LaunchRequest, Limits
+from clusters.launch.pricing import price_items, usd_per_hour
+from clusters.launch.scrub import secrets_of
+from planner import units
+from planner.cli import budgets, cluster, store
+from planner.cli.request import Options
+from planner.errors import UserError
+from planner.launched import CloudKind
+from planner.results import Plan
+
+_LONGEST_S = 3.15e9  # about a century: as far as dates go
+_HOUR_S = 3600
+
+
+def request_of(options: Options, plan: Plan, now: datetime) -> LaunchRequest:
+    """Read the options. Raises ``UserError`` for what makes no sense together."""
+    kind = kind_of(options, plan)
+    choices = cluster.choices_of({**options, "deadline": None, "project": options["gcp_project"]}, plan, now)
+    request = LaunchRequest(
+        plan=plan,
+        choices=choices,
+        kind=kind,
+        user=(options["owner"] or getpass.getuser())[:60],
+        directory=str(store.data_dir() / "launches"),
+        budget_usd=_budget(options, plan, kind, now),
+        project=options.get("project"),
+        then=_then(options.get("then")),
+        working_dir=_working_dir(options),
+        keep=options.get("keep", False),
+        yes=options.get("yes", False),
+        accept_price=options.get("accept_price", False),
+        next_on_fail=options.get("next_on_fail", False),
+        limits=_limits(options),
+    )
+    return request.model_copy(update={"choices": _until(request, options, now)})
+
+
+def kind_of(options: Options, plan: Plan) -> CloudKind:
+    """Where the plan is launched: this machine, hosts that are named, or the provider's own machines."""
+    wanted = options["provider"]
+    if wanted == "local":
+        if options["hosts"]:
+            raise UserError(
+                "--hosts names machines, --provider local takes this one", "leave one of them out"
+            )
+        return "local"
+    if wanted is not None and wanted != plan.candidate.offer.provider:
+        raise UserError(
+            f"--provider {wanted!r:.40}: {plan.id} is on {plan.candidate.offer.provider}",
+            f"plan launch {plan.id} --provider local   tries it on this machine",
+        )
+    if options["hosts"]:
+        return "hosts"
+    kind = format_of(plan, None)
+    if kind == "local":
+        raise UserError(
+            f"machines of {plan.candidate.offer.provider} are not rented from here",
+            f"plan launch {plan.id} --hosts ADDRESS,…   with machines that you have rented",
+        )
+    return kind
+
+
+def _budget(options: Options, plan: Plan, kind: CloudKind, now: datetime) -> Decimal | None:
+    """What may be spent: what was said, else the plan's upper cost; never more than its project has left."""
+    said = options["budget"]
+    if said is not None:
+        budget: Decimal | None = units.parse_usd(said, "--budget")
+    elif kind == "local" or plan.candidate.offer.usd_per_hour is None:
+        budget = None
+    else:
+        budget = Decimal(str(plan.candidate.cost_usd.high)).quantize(Decimal("0.01"))
+    return budgets.within(budget, options.get("project"), now)
+
+
+def _until(request: LaunchRequest, options: Options, now: datetime) -> Choices:
+    """When the machines end themselves: as said, else by the plan's time; never past what the budget pays."""
+    said = options.get("expire")
+    ends_after = cluster.deadline_s(request.plan) if said is None else units.parse_duration(said, "--expire")
+    hourly = usd_per_hour(price_items(request, request.plan.candidate.offer.usd_per_hour))
+    if request.kind != "local" and request.budget_usd is not None and hourly:
+        ends_after = min(ends_after, float(request.budget_usd / hourly) * _HOUR_S)
+    deadline = (now + timedelta(seconds=min(ends_after, _LONGEST_S))).replace(microsecond=0)
+    return request.choices.model_copy(update={"deadline": deadline})
+
+
+def _then(command: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The command of the full run; it is written down and shown, so no secret may stand in it."""
+    if command is not None and any(value in command for value in secrets_of(environment)):
+        raise UserError(
+            "--then holds a secret of the environment; the command is written to the ledger and to logs",
+            "let the job read it from a file or a secret store on the nodes",
+        )
+    return command
+
+
+def _working_dir(options: Options) -> str | None:
+    if not options.get("then"):
+        return None
+    path = Path(options["working_dir"] or ".").resolve()
+    if not path.is_dir():
+        raise UserError(f"--working-dir: {str(path)!r:.200} is no directory", "--working-dir DIR")
+    return str(path)
+
+
+def _limits(options: Options) -> Limits:
+    default = Limits()
+    create, probe = options.get("create_timeout"), options.get("probe_timeout")
+    return default.model_copy(
+        update={
+            "create_timeout_s": default.create_timeout_s
+            if create is None
+            else units.parse_duration(create, "--create-timeout", 86_400),
+            "probe_timeout_s": default.probe_timeout_s
+            if probe is None
+            else units.parse_duration(probe, "--probe-timeout", 86_400),
+        }
+    )
+
+
+def plan_of(options: Options) -> Plan:
+    """Find the plan that was shown."""
+    if not options["plan"]:
+        raise UserError(
+            "which plan?", "plan ls --plans   lists them; plan launch 1 takes row 1 of the last suggest"
+        )
+    return store.find(options["plan"])
+
+
+def no_choices() -> Choices:
+    """Choices for looking only: nothing is created with them."""
+    moment = now()
+    return Choices(made=moment, deadline=moment, owner="-")
+
+
+def now() -> datetime:
+    """Moment of the call, UTC."""
+    return datetime.now(UTC)

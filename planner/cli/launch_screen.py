@@ -1,0 +1,110 @@
+"""What a launch shows while it runs: lines for people on stderr, or events as JSON lines on stdout."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+
+import typer
+
+from clusters.clouds.base import PreflightCheck
+from clusters.launch.nouns import Confirmation, Finished
+from clusters.launch.scrub import scrubber
+from planner import spend
+from planner.cli import screens_launch, text
+from planner.launched import Event, Launch
+from planner.probed import ProbeVerdict
+
+
+class TerminalScreen:
+    """For people: the price, the verdict and the end on stdout, everything on the way on stderr."""
+
+    def __init__(self) -> None:
+        self._scrub = scrubber(os.environ)
+        self._began: datetime | None = None
+
+    def event(self, event: Event) -> None:
+        """One line a state; how it ended is said by ``finished``."""
+        self._began = self._began or event.time
+        if event.outcome is None:
+            self.say(screens_launch.event(event, self._began))
+
+    def say(self, said: str) -> None:
+        """A line of progress or of a log."""
+        sys.stderr.write(f"{self._scrub(said)}\n")
+        sys.stderr.flush()
+
+    def complain(self, message: str, hint: str) -> None:
+        """An error that stops the command, as ``main`` writes it."""
+        sys.stderr.write(f"error: {self._scrub(message)}\n\nhint: {self._scrub(hint)}\n")
+
+    def checks(self, checks: tuple[PreflightCheck, ...]) -> None:
+        """What was looked at."""
+        self.say(screens_launch.checks(checks, text.terminal()))
+
+    def confirmation(self, confirmation: Confirmation) -> None:
+        """What it costs, before the question."""
+        typer.echo(screens_launch.confirmation(confirmation, datetime.now(UTC), text.terminal()))
+
+    def verdict(self, verdict: ProbeVerdict, launch: Launch) -> None:
+        """Prediction against measurement."""
+        from planner.cli import screens_probe
+
+        term = text.terminal()
+        lines = [*screens_probe.checks(verdict.checks, term), "", *screens_probe.conclusion(verdict, term)]
+        typer.echo(self._scrub("\n".join(lines)))
+
+    def finished(self, finished: Finished, launch: Launch) -> None:
+        """How it ended: the answer on stdout, the hint on stderr."""
+        found = spend.spent(launch, datetime.now(UTC))
+        spent = None if "node" in found.unknown else found.usd
+        typer.echo(self._scrub(screens_launch.ended(finished, spent, text.terminal())))
+        if hint := screens_launch.hint(finished):
+            self.say(hint)
+
+
+class JsonScreen(TerminalScreen):
+    """For scripts: one event a line on stdout; prices and logs still go to stderr."""
+
+    def event(self, event: Event) -> None:
+        """One line of JSON."""
+        typer.echo(self._scrub(event.model_dump_json()))
+
+    def confirmation(self, confirmation: Confirmation) -> None:
+        """What it costs, before the question."""
+        self.say(screens_launch.confirmation(confirmation, datetime.now(UTC), text.terminal()))
+
+    def verdict(self, verdict: ProbeVerdict, launch: Launch) -> None:
+        """Stands in the ledger and in the report."""
+
+    def finished(self, finished: Finished, launch: Launch) -> None:
+        """The last event has said it; the hint is for people."""
+        self.say(screens_launch.ended(finished, None, text.terminal()))
+        if hint := screens_launch.hint(finished):
+            self.say(hint)
+
+
+class QuietScreen(TerminalScreen):
+    """For ``--quiet``: the price where it is asked for, the launch's id at the end, and what may bill."""
+
+    def event(self, event: Event) -> None:
+        """Not shown."""
+
+    def say(self, said: str) -> None:
+        """Not shown."""
+
+    def verdict(self, verdict: ProbeVerdict, launch: Launch) -> None:
+        """Not shown."""
+
+    def finished(self, finished: Finished, launch: Launch) -> None:
+        """The id; what is not well is said all the same."""
+        typer.echo(finished.launch_id)
+        if finished.exit_code:
+            sys.stderr.write(f"{screens_launch.ended(finished, None, text.terminal())}\n")
+            sys.stderr.write(f"{screens_launch.hint(finished)}\n")
+
+
+def screen_for(json: bool, quiet: bool) -> TerminalScreen:
+    """The screen that was asked for."""
+    return JsonScreen() if json else QuietScreen() if quiet else TerminalScreen()

@@ -1,0 +1,54 @@
+"""The screen of ``plan ls``: launches, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from planner import units
+from planner.cli import text
+from planner.cli.launch_rows import LaunchRow
+from planner.cli.text import Column, Terminal
+
+
+def launches(rows: Sequence[LaunchRow], num_plans: int, now: datetime, term: Terminal) -> str:
+    """Draw the launches, newest first."""
+    plans = f"{num_plans} saved plans: plan ls --plans" if num_plans else "No plans saved."
+    if not rows:
+        return f"No launches. {plans}"
+    columns = [
+        Column("LAUNCH"),
+        Column("PLAN"),
+        Column("WHERE", 12),
+        Column("STATE"),
+        Column("$/h", right=True),
+    ]
+    columns += [Column("SPENT", right=True), Column("FORECAST", 12), Column("ENDS")]
+    cells = [_cells(row, now) for row in rows]
+    return "\n".join([*text.table(columns, cells, term.width), plans])
+
+
+def _cells(row: LaunchRow, now: datetime) -> list[str]:
+    alive = row.state != "gone"
+    left = "" if row.deadline is None else units.age(max(0.0, (row.deadline - now).total_seconds()))
+    spent = "unknown" if row.spent_usd is None else f"{float(row.spent_usd):,.2f}"
+    forecast = "–" if row.forecast_usd is None or not alive else units.usd_band(row.forecast_usd)
+    hourly = (
+        "–" if not alive else "unknown" if row.usd_per_hour is None else f"{float(row.usd_per_hour):,.2f}"
+    )
+    state = row.state if row.outcome in (None, "committed", "torn_down") else f"{row.state}, {row.outcome}"
+    return [
+        row.launch_id,
+        row.plan_id,
+        describe_place(row),
+        state.replace("_", " "),
+        hourly,
+        f"≥ {spent}" if row.unknown else spent,
+        forecast,
+        text.keep(f"in {left}") if alive and left else "–",
+    ]
+
+
+def describe_place(row: LaunchRow) -> str:
+    """Provider, place and machines of a launch."""
+    return f"{row.num_nodes} × {row.instance_type}, {row.provider} {row.region}"
