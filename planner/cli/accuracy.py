@@ -67,15 +67,16 @@ def screen(rows: Sequence[AccuracyRow], term: Terminal) -> str:
         lines += [*_part([r for r in rows if r.quantity == quantity], what, term), ""]
     note = (
         "Error: predicted / measured − 1. MACRO: median within a source, mean over sources with at least "
-        "4 runs. LOW: share of runs predicted low by more than 10 %. Fitted constants have seen these runs; "
-        "errors on sources that they have not seen are larger (tests/accuracy/NOTES.md in the repository)."
+        "4 runs (in parentheses the plain median, where no source has as many). LOW: share of runs predicted "
+        "low by more than 10 %. LEFT OUT: macro and 90th percentile where the fitted constants were refitted "
+        "without the source that is predicted. By source, gpu, layout, precision and more: --by."
     )
     return "\n".join([*lines, *text.paragraph(note, term, hang="")])
 
 
 def _part(rows: Sequence[AccuracyRow], what: str, term: Terminal) -> Iterator[str]:
     columns = [Column(what), Column("RUNS", right=True), Column("SOURCES", right=True)]
-    columns += [Column(t, right=True) for t in ("MACRO", "MEDIAN", "90 %", "BIAS", "LOW")]
+    columns += [Column(t, right=True) for t in ("MACRO", "90 %", "BIAS", "LOW", "LEFT OUT", "90 %")]
     return iter(text.table(columns, [_cells(r) for r in rows], term.width))
 
 
@@ -84,9 +85,15 @@ def _cells(r: AccuracyRow) -> tuple[str, ...]:
         f"{r.by}: {r.name}" if r.by != "all" else "all",
         str(r.num_runs),
         str(r.num_sources),
-        "–" if r.macro_median is None else units.percent(r.macro_median, 1),
-        units.percent(r.median, 1),
-        units.percent(r.p90, 1),
+        _macro(r.macro_median, r.median),
+        units.percent(r.p90),
         units.signed_percent(r.bias),
         units.percent(r.low_share),
+        "–" if r.left_out_macro_median is None else units.percent(r.left_out_macro_median, 1),
+        "–" if r.left_out_p90 is None else units.percent(r.left_out_p90),
     )
+
+
+def _macro(macro: float | None, plain: float) -> str:
+    """Macro median; in parentheses the plain one, where no source has enough runs."""
+    return units.percent(macro, 1) if macro is not None else f"({units.percent(plain, 1)})"

@@ -272,7 +272,7 @@ By = Annotated[
     typer.Option(
         "--by",
         metavar="GROUP",
-        help="source, gpu, method, layout, precision, size, scale, framework or figure; else a summary.",
+        help="source, gpu, class, method, layout, precision, size, scale, framework, figure; else a summary.",
     ),
 ]
 Command = Annotated[str, typer.Argument(metavar="COMMAND", help="A command that has --json.")]

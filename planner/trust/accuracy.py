@@ -6,10 +6,12 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from statistics import fmean, median
 
+from planner.hardware.gpus import gpu
 from planner.trust.features import Features
 from planner.trust.residuals import Residual
 from planner.types import Record
@@ -23,6 +25,8 @@ class AccuracyRow(Record):
 
     ``macro_median``: median |error| within a source, mean over sources with at least 4 runs; ``None`` where
     no source has as many. ``bias``: median signed error. ``low_share``: runs more than 10 % too low.
+    ``left_out_…``: each source predicted by constants that were refitted without it; ``None`` where that was
+    not done.
     """
 
     quantity: str
@@ -35,6 +39,8 @@ class AccuracyRow(Record):
     p90: float
     bias: float
     low_share: float
+    left_out_macro_median: float | None
+    left_out_p90: float | None
 
 
 class Fitted(Record):
@@ -71,10 +77,17 @@ def scale(run: Features) -> str:
     return "one-node" if run.nodes == 1 else "multi-node"
 
 
+def _class(gpu_id: str) -> str:
+    """Architecture and class of a GPU."""
+    card = gpu(gpu_id)
+    return f"{card.architecture} {card.gpu_class}"
+
+
 KEYS: dict[str, Callable[[Residual], str]] = {
     "all": lambda row: "all",
     "source": lambda row: row.source,
     "gpu": lambda row: row.features.gpu,
+    "class": lambda row: _class(row.features.gpu),
     "method": lambda row: row.features.method,
     "layout": lambda row: layout(row.features),
     "precision": lambda row: row.features.precision,
@@ -88,6 +101,17 @@ KEYS: dict[str, Callable[[Residual], str]] = {
 def error(row: Residual) -> float:
     """Predicted over measured, less one: of memory, or of tokens a second (a step too long is too slow)."""
     return math.expm1(row.log_ratio if row.quantity == "step" else -row.log_ratio)
+
+
+def left_out(rows: Iterable[Residual]) -> list[Residual]:
+    """Rows as they are with the constants refitted without their source; those without that are dropped."""
+    return [replace(row, log_ratio=row.left_out) for row in rows if row.left_out is not None]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Value that ``share`` of the values do not exceed (nearest rank)."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def macro_median(rows: Iterable[Residual]) -> float | None:
@@ -113,7 +137,7 @@ def table(rows: Sequence[Residual]) -> tuple[AccuracyRow, ...]:
 
 def _row(quantity: str, by: str, name: str, rows: Sequence[Residual]) -> AccuracyRow:
     errors = [error(row) for row in rows]
-    absolute = sorted(map(abs, errors))
+    absolute, outside = [abs(each) for each in errors], left_out(rows)
     return AccuracyRow(
         quantity=quantity,
         by=by,
@@ -122,9 +146,11 @@ def _row(quantity: str, by: str, name: str, rows: Sequence[Residual]) -> Accurac
         num_sources=len({row.source for row in rows}),
         macro_median=macro_median(rows),
         median=median(absolute),
-        p90=absolute[min(len(absolute) - 1, int(0.9 * len(absolute)))],
+        p90=quantile(absolute, 0.9),
         bias=median(errors),
         low_share=fmean(e < LOW for e in errors),
+        left_out_macro_median=macro_median(outside),
+        left_out_p90=quantile([abs(error(row)) for row in outside], 0.9) if outside else None,
     )
 
 
