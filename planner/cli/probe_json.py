@@ -12,6 +12,7 @@ from planner.probed import (
     Failure,
     PairTiming,
     PrecisionCheck,
+    ProbePhase,
     ProbeResult,
     ProbeVerdict,
     RankHardware,
@@ -62,6 +63,7 @@ class ProbeDocument(Record):
     advice: tuple[str, ...]
     plan_id: str | None
     run: Run
+    phases: tuple[ProbePhase, ...]
     num_layers: int
     num_params: int | None
     started: datetime
@@ -105,6 +107,7 @@ def document(
         advice=verdict.advice,
         plan_id=plan_id,
         run=subject.run,
+        phases=subject.phases,
         num_layers=result.num_layers,
         num_params=result.num_params,
         started=result.started,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from statistics import median
 
 from planner import units
 from planner.cli import text
 from planner.cli.probe_json import CollectiveDocument, ProbeDocument
 from planner.cli.text import Column, Terminal
-from planner.probed import Check, ProbeVerdict, RankMemory, Repriced
+from planner.probed import PHASES, Check, ProbeVerdict, RankMemory, Repriced
 from planner.verdict.words import OPERATIONS
 
 _SCOPES = {"node": " in a node", "between-nodes": " between nodes", "all": ""}
@@ -34,6 +35,9 @@ def probe(document: ProbeDocument, saved: str | None, term: Terminal) -> str:
         advice=document.advice,
     )
     lines += ["", *checks(verdict.checks, term), "", *conclusion(verdict, term)]
+    left_out = [phase for phase in PHASES if phase not in document.phases]
+    if left_out:
+        lines.append(f" Not looked at: {', '.join(left_out)} (--only).")
     if saved is not None:
         lines.append(f" saved: {saved}")
     return "\n".join(lines)
@@ -240,7 +244,7 @@ def _steps(document: ProbeDocument, term: Terminal) -> list[str]:
     steps = document.steps
     ordered = sorted(steps.seconds)
     p95 = ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))]
-    middle = ordered[len(ordered) // 2]
+    middle = median(ordered)
     parts = [f"median {units.seconds(middle)}", f"p95 {units.seconds(p95)}"]
     parts.append(units.tokens_per_s(steps.tokens_per_s))
     parts.append("MFU unknown" if steps.mfu is None else f"MFU {units.percent(steps.mfu, 1)}")
