@@ -341,10 +341,12 @@ def tokens_per_s(value: float | None) -> str:
 
 
 def gb_per_s(bytes_per_s: float | None) -> str:
-    """Print a bandwidth: ``3,350 GB/s``."""
+    """Print a bandwidth: ``3,350 GB/s``, ``25 MB/s``."""
     if bytes_per_s is None:
         return UNKNOWN
     value = bytes_per_s / 1e9
+    if 0 < value < 0.0995:
+        return f"{value * 1e3:.{0 if value >= 0.00995 else 2}f} MB/s"
     return f"{value:,.{0 if value >= 99.5 else 1}f} GB/s"
 
 

@@ -15,6 +15,7 @@ from planner.verdict.words import OPERATIONS
 _SCOPES = {"node": " in a node", "between-nodes": " between nodes", "all": ""}
 _MOST_RANKS = 8
 _MOST_SIZES = 3
+_WORTH_SAYING = ("no prediction", "nobody states", "extrapolated")  # of checks that did not fail
 _NOTHING = "–"
 
 
@@ -56,10 +57,9 @@ def checks(found: Sequence[Check], term: Terminal) -> list[str]:
     for check in found:
         if check.passed is False and check.why:
             lines += text.paragraph(f"{check.name}: {check.why}", term, indent=" ")
-    notes = dict.fromkeys(c.why for c in found if c.passed is not False and c.measured is not None)
-    for note in notes:
-        if note.startswith(("no prediction", "nobody states", "extrapolated")) or "layers ran" in note:
-            lines += text.paragraph(f"Note: {note}", term, indent=" ")
+    shown = [c.why for c in found if c.passed is not False and c.measured is not None]
+    for note in dict.fromkeys(why for why in shown if why.startswith(_WORTH_SAYING)):
+        lines += text.paragraph(f"Note: {note}", term, indent=" ")
     return lines
 
 
