@@ -15,6 +15,7 @@ from clusters.config import iam
 from clusters.config.aws_ground import checked_range, prepare
 from clusters.config.choices import Choices, Format, format_of
 from clusters.config.nodes import cluster_of
+from clusters.config.trainers import train_config
 from planner import units
 from planner.cli import store
 from planner.cli.request import Options
@@ -47,13 +48,14 @@ def run(options: Options) -> int:
     kind = format_of(plan, options["format"])
     _check_options(options, plan, kind)
     choices = choices_of(options, plan, datetime.now(UTC))
+    library = _for_library(options["train_config"], plan)
     if options["iam"]:
         rights = iam.rights(cluster_of(plan, choices, kind), choices, kind)
         typer.echo(json.dumps(rights, indent=2))
         return 0
     if options["prepare"]:
         choices = _prepared(plan, choices, kind)
-    _write(plan, emission.emit(plan, choices, kind), options)
+    _write(plan, (*emission.emit(plan, choices, kind), *library), options)
     return 0
 
 
@@ -140,6 +142,14 @@ def _prepared(plan: Plan, choices: Choices, kind: Format) -> Choices:
     for made in ground.made:
         typer.echo(f"made {made}", err=True)
     return choices.model_copy(update={"subnet": ground.subnet, "security_group": ground.security_group})
+
+
+def _for_library(name: str | None, plan: Plan) -> tuple[emission.EmittedFile, ...]:
+    """Layout in the format of the library that ``--train-config`` names, before anything is written."""
+    if name is None:
+        return ()
+    made = train_config(plan.candidate.run, name)
+    return (emission.EmittedFile(name=made.name, text=made.text),)
 
 
 def _write(plan: Plan, files: tuple[emission.EmittedFile, ...], options: Options) -> None:

@@ -78,3 +78,11 @@ Deadline = Annotated[
     ),
 ]
 Owner = Annotated[Text, typer.Option("--owner", metavar="NAME", help="Owner in the tags; your login name.")]
+TrainConfig = Annotated[
+    Text,
+    typer.Option(
+        "--train-config",
+        metavar="NAME",
+        help="Write the layout for torchtitan, deepspeed or accelerate too.",
+    ),
+]

@@ -36,6 +36,24 @@ def test_files_are_written_and_their_paths_printed(saved, tmp_path: Path, capsys
     assert "203.0.113.7/32" in (tmp_path / "here/README.txt").read_text()
 
 
+def test_the_layout_for_a_library_lies_beside_the_other_files(saved, tmp_path: Path, capsys):
+    plan_id = saved(tools.plan(nodes=2))
+    assert main.run(["cluster", plan_id, "--out", "here", "--train-config", "torchtitan"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "here/torchtitan.args"
+    assert "--training.local_batch_size=" in (tmp_path / "here/torchtitan.args").read_text()
+
+
+def test_a_layout_that_the_library_cannot_express_writes_nothing(saved, tmp_path: Path, capsys):
+    plan = tools.plan(nodes=2)
+    layout = plan.candidate.run.layout.model_copy(update={"recompute": "selective"})
+    run = plan.candidate.run.model_copy(update={"layout": layout})
+    plan = plan.model_copy(update={"candidate": plan.candidate.model_copy(update={"run": run})})
+    assert main.run(["cluster", saved(plan), "--out", "here", "--train-config", "deepspeed"]) == 2
+    assert "deepspeed cannot express" in (said := capsys.readouterr().err)
+    assert "selective recompute" in said
+    assert not (tmp_path / "here").exists()
+
+
 def test_a_row_and_the_default_directory_will_do(saved, tmp_path: Path):
     plan_id = saved(tools.plan())
     assert main.run(["cluster", "1", "--format", "kuberay"]) == 0

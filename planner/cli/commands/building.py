@@ -34,6 +34,7 @@ def cluster(
     storage: c.Storage = None,
     deadline: c.Deadline = None,
     owner: c.Owner = None,
+    train_config: c.TrainConfig = None,
 ) -> None:
     """Write the Ray cluster files of a plan: checked, tagged, least rights, ending by themselves."""
     run_module("cluster", context)
