@@ -6,6 +6,7 @@ rank's parts as they come, its phase, and its failure, and whoever started the p
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -34,9 +35,12 @@ class Seen:
 
 @dataclass(slots=True)
 class Snapshot:
-    """What the board holds: ``parts[name][rank]``, and of each rank its node, progress and failure."""
+    """What the board holds: ``parts[name][rank]``, and of each rank its node, progress and failure.
 
-    parts: dict[str, dict[int, Any]] = field(default_factory=dict)
+    Parts are pickled: the board need not load torch for what it only keeps.
+    """
+
+    parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
     nodes: dict[int, str] = field(default_factory=dict)
     seen: dict[int, Seen] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
@@ -47,6 +51,14 @@ class Snapshot:
         """Phase of the first rank that is not through, ``start`` before any has begun."""
         behind = [self.seen[rank].phase for rank in sorted(self.seen) if rank not in self.finished]
         return behind[0] if behind else "start"
+
+
+def unpacked(snapshot: Snapshot) -> dict[str, dict[int, Any]]:
+    """Parts of a snapshot, by name and rank."""
+    return {
+        name: {rank: pickle.loads(value) for rank, value in told.items()}
+        for name, told in snapshot.parts.items()
+    }
 
 
 class Board:
@@ -67,8 +79,8 @@ class Board:
         """A rank says how far it is."""
         self._now.seen[rank] = Seen(phase, done, of)
 
-    def put(self, rank: int, name: str, value: object) -> None:
-        """A rank hands in a part."""
+    def put(self, rank: int, name: str, value: bytes) -> None:
+        """A rank hands in a part, pickled."""
         self._now.parts.setdefault(name, {})[rank] = value
 
     def failed(self, rank: int, failure: Failure) -> None:
@@ -105,7 +117,7 @@ class Reporter:
     def put(self, name: str, value: object) -> None:
         """Hand in a part; it is on the board when this returns."""
         self._parts[name] = value
-        ray.get(self._board.put.remote(self._rank, name, value), timeout=ANSWER_S)
+        ray.get(self._board.put.remote(self._rank, name, pickle.dumps(value)), timeout=ANSWER_S)
 
     def __enter__(self) -> Reporter:
         return self

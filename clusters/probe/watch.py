@@ -13,7 +13,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.train import TrainingFailedError
 
-from .board import Board, Parts, Snapshot
+from .board import Board, Parts, Snapshot, unpacked
 from .failures import Where, causes, failure_of, shorten
 from .progress import Progress, progress_line, say
 from .request import ProbeRequest
@@ -31,6 +31,7 @@ class Watch:
     def __init__(self, request: ProbeRequest, began: float) -> None:
         self._request, self._began = request, began
         self._snapshot = Snapshot()
+        self._returned: dict[str, Mapping[int, Any]] = {}
         self._told: tuple[float, Progress | None] = (0.0, None)
         self._moved = began
         self._phase_s: defaultdict[str, float] = defaultdict(float)
@@ -38,7 +39,7 @@ class Watch:
     @property
     def parts(self) -> Parts:
         """Parts by name and rank."""
-        return self._snapshot.parts
+        return {**unpacked(self._snapshot), **self._returned}
 
     @property
     def phase_s(self) -> Mapping[str, float]:
@@ -73,7 +74,7 @@ class Watch:
         self._read(board)
         error = group.exception()
         if error is None:
-            self._snapshot.parts.update({name: dict(told) for name, told in group.result().items()})
+            self._returned |= group.result()
             return ()
         return self._why(error)
 
