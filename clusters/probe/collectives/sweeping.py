@@ -66,10 +66,11 @@ def sweep(
     own: Sequence[PlanCollective],
     budget_s: float,
     *,
+    ops: Sequence[Collective] = OPS,
     repeats: int = 5,
     report: Report = lambda done, of: None,
 ) -> Sweep:
-    """Time every collective at every size over every group; all ranks call this together.
+    """Time each of ``ops`` at every size over every group; all ranks call this together.
 
     ``own``: the plan's own collectives, timed over all ranks, after the small sizes and before the large
     ones. ``budget_s``: seconds that all of it may take: what would overrun is skipped, and said. ``report``
@@ -81,7 +82,7 @@ def sweep(
     skipped: list[SkippedCollective] = []
     seen: dict[tuple[str, str], list[CollectiveTiming]] = defaultdict(list)
     groups = make_groups(place)
-    points = list(_points(groups, sizes, own))
+    points = list(_points(groups, sizes, own, ops))
     for done, point in enumerate(points):
         report(done, len(points))
         one_s = _one_run_s(point.bytes, seen[point.op, point.group.scope])
@@ -110,14 +111,16 @@ class _Clock:
         return share([self._until - time.monotonic()], self._place)[0][0]
 
 
-def _points(groups: Sequence[Group], sizes: Sequence[int], own: Sequence[PlanCollective]) -> Iterator[_Point]:
+def _points(
+    groups: Sequence[Group], sizes: Sequence[int], own: Sequence[PlanCollective], ops: Sequence[Collective]
+) -> Iterator[_Point]:
     """Everything to time, in order: small sizes, the plan's own, then upwards."""
     for group in groups:
-        yield from (_Point(op, size, group) for size in sizes if size <= SMALL_BYTES for op in OPS)
+        yield from (_Point(op, size, group) for size in sizes if size <= SMALL_BYTES for op in ops)
     for each in sorted(own, key=lambda c: c.bytes):
         yield from (_Point(each.op, each.bytes, g, each.purpose) for g in groups if g.scope == "all")
     for size in sizes:
-        yield from (_Point(op, size, g) for g in groups if size > SMALL_BYTES for op in OPS)
+        yield from (_Point(op, size, g) for g in groups if size > SMALL_BYTES for op in ops)
 
 
 def _time(point: _Point, place: Place, repeats: int) -> CollectiveTiming:
