@@ -23,7 +23,7 @@ def probe(document: ProbeDocument, saved: str | None, term: Terminal) -> str:
     """Draw one probe."""
     lines = [*_head(document, term)]
     if document.collectives:
-        lines += ["", *_all_reduce(document, term), *_others(document, term)]
+        lines += ["", *_all_reduce(document, term), *_others(document, term), *_skipped(document, term)]
     if document.memory:
         lines += ["", *_memory(document, term)]
     if document.steps.seconds:
@@ -190,6 +190,15 @@ def _others(document: ProbeDocument, term: Terminal) -> Iterator[str]:
     rows = [*largest.values(), *(c for c in others if c.purpose)]
     if rows:
         yield from ["", *_collectives("OTHERS", [(f"{OPERATIONS[c.op]} {_size(c)}", c) for c in rows], term)]
+
+
+def _skipped(document: ProbeDocument, term: Terminal) -> Iterator[str]:
+    """What was not timed, by reason."""
+    ops: dict[str, dict[str, None]] = {}
+    for each in document.skipped:
+        ops.setdefault(each.why, {})[OPERATIONS[each.op]] = None
+    for why, named in ops.items():
+        yield from text.paragraph(f"Not timed: {', '.join(named)}: {why}", term, indent=" ")
 
 
 def _collectives(title: str, rows: Sequence[tuple[str, CollectiveDocument]], term: Terminal) -> list[str]:

@@ -87,7 +87,7 @@ def collectives(subject: Subject, result: ProbeResult) -> Iterator[Check]:
             for timing in timed:
                 yield _bandwidth(subject, timing)
         else:
-            yield _not_timed(own, result)
+            yield _not_timed(subject, own, result)
     for timing in _largest(result):
         yield _bandwidth(subject, timing)
     pairs = _between_nodes(result)
@@ -152,12 +152,15 @@ def _bandwidth(subject: Subject, timing: CollectiveTiming) -> Check:
     return drawn.model_copy(update=judged)
 
 
-def _not_timed(own: OwnCollective, result: ProbeResult) -> Check:
-    """A collective of the plan's own step that was not timed."""
+def _not_timed(subject: Subject, own: OwnCollective, result: ProbeResult) -> Check:
+    """A collective of the plan's own step that was not timed fails, but where bandwidth is only shown."""
     why = next((s.why for s in result.skipped if s.op == own.op and s.bytes == own.bytes), None)
     name = f"{words.OPERATIONS[own.op]} busbw, {own.purpose}"
     missing = words.not_measured(name, "bytes/s", result, "collectives")
-    return missing if why is None else missing.model_copy(update={"why": f"not measured: {why}"})
+    if why is None:
+        return missing
+    passed = None if subject.on_cpu else False
+    return missing.model_copy(update={"why": f"not measured: {why}", "passed": passed})
 
 
 def _between_nodes(result: ProbeResult) -> list[PairTiming]:
