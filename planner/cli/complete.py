@@ -47,6 +47,20 @@ def topics(incomplete: str) -> list[str]:
     return _starting(incomplete, texts())
 
 
+def help_pages(incomplete: str) -> list[str]:
+    """Pages of ``plan help`` that begin like this."""
+    from planner.cli.help_pages import PAGES
+
+    return _starting(incomplete, PAGES)
+
+
+def documented(incomplete: str) -> list[str]:
+    """Commands with a schema that begin like this."""
+    from planner.cli.schema import DOCUMENTS
+
+    return _starting(incomplete, DOCUMENTS)
+
+
 def launch_ids(incomplete: str) -> list[str]:
     """Launches that begin like this, those that are not gone."""
     from planner.cli.ledger import launches

@@ -20,12 +20,12 @@ from planner.cli import (
 from planner.cli.models import read_text
 from planner.cli.request import Options, request, run_request
 from planner.errors import UserError
+from planner.exits import FAILED
 from planner.results import Candidate, Estimate, WholeRun
 from planner.runs import RunRequest
 from planner.trust.nearness import Residuals
 from planner.types import Band
 
-FAILED = 1
 _OF_THE_ANSWER = ("plan_id", "runs", "json", "quiet", "headroom", "explain", "no_calibration")
 
 

@@ -24,3 +24,13 @@ Topic = Annotated[
         metavar="[TOPIC]", autocompletion=complete.topics, help="What to explain.", show_default=False
     ),
 ]
+HelpPage = Annotated[
+    Text,
+    typer.Argument(
+        metavar="[PAGE]",
+        autocompletion=complete.help_pages,
+        help="conventions, exit-codes or environment.",
+        show_default=False,
+    ),
+]
+Markdown = Annotated[bool, typer.Option("--markdown", help="As a Markdown table.")]

@@ -16,8 +16,7 @@ import typer
 from planner.cli import commands  # noqa: F401 (registers every command)
 from planner.cli.app import app
 from planner.errors import MissingCredentialsError, UserError
-
-FAILED, BAD_INPUT, NO_CREDENTIALS, INTERRUPTED = 1, 2, 4, 130
+from planner.exits import BAD_INPUT, FAILED, INTERRUPTED, NO_CREDENTIALS
 
 
 def main() -> None:

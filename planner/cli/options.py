@@ -275,7 +275,12 @@ By = Annotated[
         help="source, gpu, class, method, layout, precision, size, scale, framework, figure; else a summary.",
     ),
 ]
-Command = Annotated[str, typer.Argument(metavar="COMMAND", help="A command that has --json.")]
+Command = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="COMMAND...", autocompletion=complete.documented, help="A command that has --json."
+    ),
+]
 ListPlans = Annotated[bool, typer.Option("--plans", help="List saved plans instead of launches.")]
 PlanIds = Annotated[
     list[str],

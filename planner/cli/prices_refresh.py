@@ -11,11 +11,10 @@ import typer
 
 from planner.cli import screens_prices, text
 from planner.cli.request import Options, words
+from planner.exits import FAILED, INTERRUPTED, NO_CREDENTIALS
 from providers import snapshot
 from providers.adapters import chosen
 from providers.refresh import ProviderRow, refresh
-
-FAILED, NO_CREDENTIALS, INTERRUPTED = 1, 4, 130
 
 
 def run(options: Options) -> int:

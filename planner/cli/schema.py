@@ -27,6 +27,9 @@ DOCUMENTS = {
     "probe": ("probe_json", "ProbeDocument"),
     "table": ("table", "TableDocument"),
     "explain": ("explain", "ExplainDocument"),
+    "help": ("help_pages", "HelpDocument"),
+    "prices refresh": ("prices_json", "PricesDocument"),
+    "prices diff": ("prices_json", "MovesDocument"),
     "report": ("report", "Report"),
     "report compare": ("report.compare", "DifferencesDocument"),
     "budget ls": ("budget", "BudgetsDocument"),
@@ -35,7 +38,7 @@ DOCUMENTS = {
 
 def run(options: Options) -> int:
     """Print the schema of a command's document."""
-    command = choice(options["command"], tuple(DOCUMENTS), "plan schema")
+    command = choice(" ".join(options["command"]), tuple(DOCUMENTS), "plan schema")
     typer.echo(json.dumps(document_of(command or "").model_json_schema(mode="serialization"), indent=1))
     return 0
 

@@ -15,6 +15,7 @@ from planner import api
 from planner.cli import calibration_store, screens_suggest, store, text
 from planner.cli.request import Options, Request, goal, request, top, words
 from planner.errors import UserError, did_you_mean
+from planner.exits import NOTHING_FITS
 from planner.results import Plan, SkippedProvider, Suggestion
 from planner.trust.nearness import Residuals
 from planner.types import Goal, Offer
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from planner.cli.own import Own
     from planner.guide.moving import Moving, Start
 
-NOTHING_FITS = 3
 DEFAULT_TOP = 5
 
 
