@@ -8,25 +8,25 @@ from clusters.clouds.base import Cloud
 from clusters.config.choices import Choices
 from planner.errors import UserError
 from planner.launched import CloudKind
-from planner.types import Offer
 
 
-def cloud_for(
-    kind: CloudKind, choices: Choices, regions: Sequence[str] = (), offers: Sequence[Offer] = ()
-) -> Cloud:
+def cloud_for(kind: CloudKind, choices: Choices, regions: Sequence[str] = ()) -> Cloud:
     """Make the cloud of a kind.
 
     Args:
         kind: of the cloud.
         choices: of the user: hosts and how they are reached.
         regions: in which a cloud of regions looks for what belongs to a launch.
-        offers: the catalog, for other places with the same machine and a known price.
 
     """
     if kind == "local":
         from clusters.clouds.local import LocalCloud
 
         return LocalCloud()
+    if kind == "aws":
+        from clusters.clouds.aws import AwsCloud
+
+        return AwsCloud(regions)
     if kind == "hosts":
         from clusters.clouds.hosts import HostsCloud
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from decimal import ROUND_UP, Decimal
 
 from clusters.config import aws_network, guards, ray_yaml, versions
-from clusters.config.choices import Choices
+from clusters.config.choices import BY_HAND, Choices
 from clusters.config.commands import commands, efa_env
 from clusters.config.nodes import Cluster
 from clusters.config.ray_yaml import Document
@@ -82,8 +82,13 @@ def _provider(cluster: Cluster, choices: Choices) -> Document:
 def _auth(cluster: Cluster, choices: Choices) -> Document:
     auth: Document = {"ssh_user": "ubuntu"}
     if choices.session_manager:
-        auth |= {"ssh_proxy_command": _SSM_PROXY + cluster.region, "ssh_proxy_use_node_id": True}
+        auth |= {"ssh_proxy_command": session_proxy(cluster.region), "ssh_proxy_use_node_id": True}
     return auth
+
+
+def session_proxy(region: str) -> str:
+    """``ProxyCommand`` of OpenSSH that goes through Session Manager; the host's name is the instance's id."""
+    return _SSM_PROXY + region
 
 
 def _node_config(cluster: Cluster, choices: Choices, gpu_node: bool, head: bool) -> Document:
@@ -110,8 +115,15 @@ def _node_config(cluster: Cluster, choices: Choices, gpu_node: bool, head: bool)
         "UserData": guards.cloud_init(choices),
     }
     if head or needs_storage_profile(choices):
-        config["IamInstanceProfile"] = {"Name": HEAD_PROFILE if head else NODE_PROFILE}
+        config["IamInstanceProfile"] = {"Name": profile(cluster, choices, head)}
     return {**config, **(_market(cluster, choices) if gpu_node else {})}
+
+
+def profile(cluster: Cluster, choices: Choices, head: bool) -> str:
+    """Name of the role, and of its instance profile. A launch has its own, which goes when it goes."""
+    if choices.launch_id == BY_HAND:
+        return HEAD_PROFILE if head else NODE_PROFILE
+    return f"{cluster.name}-{'head' if head else 'node'}"
 
 
 def needs_storage_profile(choices: Choices) -> bool:

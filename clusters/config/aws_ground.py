@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from clusters.config import aws, guards, iam
-from clusters.config.choices import Choices
+from clusters.config.choices import BY_HAND, Choices
 from clusters.config.nodes import Cluster
 from planner.errors import UserError
 from planner.types import Record
@@ -72,7 +72,8 @@ def prepare(cluster: Cluster, choices: Choices, session: Session) -> Ground:
 
     """
     ec2 = session.client("ec2", region_name=cluster.region)
-    subnet, vpc = _subnet(ec2, cluster, choices)
+    found = subnet_of(ec2, cluster, choices)
+    subnet, vpc = str(found["SubnetId"]), str(found["VpcId"])
     group, made = _security_group(ec2, cluster, choices, vpc)
     if aws.uses_placement_group(cluster):
         made += _placement_group(ec2, cluster, choices)
@@ -80,8 +81,11 @@ def prepare(cluster: Cluster, choices: Choices, session: Session) -> Ground:
     return Ground(subnet=subnet, security_group=group, made=tuple(made))
 
 
-def _subnet(ec2: Client, cluster: Cluster, choices: Choices) -> tuple[str, str]:
-    """Subnet and its VPC."""
+def subnet_of(ec2: Client, cluster: Cluster, choices: Choices) -> Answer:
+    """Subnet of the cluster: the one that was named, else a default one of the zone or region.
+
+    Raises ``UserError`` where there is none.
+    """
     if choices.subnet:
         found = ec2.describe_subnets(SubnetIds=[choices.subnet])["Subnets"]
     else:
@@ -94,8 +98,7 @@ def _subnet(ec2: Client, cluster: Cluster, choices: Choices) -> tuple[str, str]:
             f"no default subnet in {cluster.zone or cluster.region}",
             f"plan cluster {cluster.plan_id} --subnet ID",
         )
-    first = min(found, key=lambda s: str(s["AvailabilityZone"]))
-    return str(first["SubnetId"]), str(first["VpcId"])
+    return min(found, key=lambda s: str(s["AvailabilityZone"]))
 
 
 def _security_group(ec2: Client, cluster: Cluster, choices: Choices, vpc: str) -> tuple[str, list[str]]:
@@ -179,12 +182,14 @@ def _placement_group(ec2: Client, cluster: Cluster, choices: Choices) -> list[st
 def _roles(client: Client, cluster: Cluster, choices: Choices) -> list[str]:
     """Roles and instance profiles with only the rights that this cluster uses."""
     rights = iam.rights(cluster, choices, "aws")
-    wanted = [(aws.HEAD_PROFILE, rights["head"])]
+    wanted = [(aws.profile(cluster, choices, head=True), rights["head"])]
     if rights["node"]:
-        wanted.append((aws.NODE_PROFILE, rights["node"]))
+        wanted.append((aws.profile(cluster, choices, head=False), rights["node"]))
+    # a role that launches share belongs to none of them
+    tags = [] if choices.launch_id == BY_HAND else _tags(cluster, choices)
     made: list[str] = []
     for name, policies in wanted:
-        made += _role(client, name, rights["trust"][0])
+        made += _role(client, name, rights["trust"][0], tags)
         for number, policy in enumerate(policies):
             client.put_role_policy(
                 RoleName=name, PolicyName=f"{cluster.name}-{number}", PolicyDocument=json.dumps(policy)
@@ -192,14 +197,14 @@ def _roles(client: Client, cluster: Cluster, choices: Choices) -> list[str]:
     return made
 
 
-def _role(client: Client, name: str, trust: Answer) -> list[str]:
+def _role(client: Client, name: str, trust: Answer, tags: list[dict[str, str]]) -> list[str]:
     """A role and the instance profile of the same name."""
     made = []
     if not _there(client.get_role, RoleName=name):
-        client.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
+        client.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust), Tags=tags)
         made.append(f"role {name}")
     if not _there(client.get_instance_profile, InstanceProfileName=name):
-        client.create_instance_profile(InstanceProfileName=name)
+        client.create_instance_profile(InstanceProfileName=name, Tags=tags)
         made.append(f"instance profile {name}")
     if not client.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]:
         client.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
@@ -219,6 +224,25 @@ def _there(look: Callable[..., Answer], **name: str) -> bool:
     return True
 
 
+def import_key(ec2: Client, cluster: Cluster, choices: Choices, public_key: str) -> str:
+    """Make the public half of a key known to EC2, under the cluster's name; its private half never leaves."""
+    import botocore.exceptions
+
+    try:
+        ec2.import_key_pair(
+            KeyName=cluster.name,
+            PublicKeyMaterial=public_key.encode(),
+            TagSpecifications=_tagged("key-pair", cluster, choices),
+        )
+    except botocore.exceptions.ClientError as error:
+        if error.response["Error"]["Code"] != "InvalidKeyPair.Duplicate":
+            raise
+    return cluster.name
+
+
 def _tagged(kind: str, cluster: Cluster, choices: Choices) -> list[dict[str, object]]:
-    tags = [{"Key": key, "Value": value} for key, value in guards.tags(cluster, choices).items()]
-    return [{"ResourceType": kind, "Tags": tags}]
+    return [{"ResourceType": kind, "Tags": _tags(cluster, choices)}]
+
+
+def _tags(cluster: Cluster, choices: Choices) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in guards.tags(cluster, choices).items()]

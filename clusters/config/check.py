@@ -6,7 +6,9 @@ money was spent on the head. ``closed`` catches the rest: what we do not write m
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, cast
@@ -36,7 +38,8 @@ def ray_problems(document: Document) -> list[str]:
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     try:
-        validate_config(prepare_config(copy.deepcopy(document)))
+        with contextlib.redirect_stdout(io.StringIO()):  # where Ray says that a token is a file
+            validate_config(prepare_config(copy.deepcopy(document)))
     except jsonschema.ValidationError as error:
         return [f"ray: {error.json_path}: {error.message}"]
     except (ValueError, KeyError, AssertionError, RuntimeError) as error:

@@ -46,8 +46,10 @@ def text(cluster: Cluster, choices: Choices, kind: Format) -> str:
             flags=flags(choices),
             fill_in=kind == "aws" and not (choices.subnet and choices.security_group),
             proxy=kind == "aws" and aws.workers_need_proxy(cluster, choices),
-            head_profile=aws.HEAD_PROFILE,
-            node_profile=aws.NODE_PROFILE if aws.needs_storage_profile(choices) else None,
+            head_profile=aws.profile(cluster, choices, head=True),
+            node_profile=(
+                aws.profile(cluster, choices, head=False) if aws.needs_storage_profile(choices) else None
+            ),
         )
     )
 

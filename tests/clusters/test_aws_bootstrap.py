@@ -133,7 +133,7 @@ def test_machines_start_closed_tagged_and_with_their_profile(
     assert all(v["Encrypted"] and v["Size"] == 200 for v in volumes)
 
     profiles = {m.get("IamInstanceProfile", {}).get("Arn", "/none").split("/")[-1] for m in machines}
-    assert profiles == {"plan-head", "plan-node" if name == "bucket" else "none"}
+    assert profiles == {"plan-l-01-head", "plan-l-01-node" if name == "bucket" else "none"}
     for machine in machines:
         kept = ec2.describe_instance_attribute(
             InstanceId=machine["InstanceId"], Attribute="instanceInitiatedShutdownBehavior"
@@ -183,10 +183,10 @@ def test_ray_up_sets_the_head_up_and_ray_down_terminates_it(
 def test_roles_hold_the_rights_of_the_plan_and_no_policy_of_amazon(session: boto3.Session, tmp_path: Path):
     emitted(tools.plan(nodes=2), session, tmp_path)
     iam = session.client("iam")
-    assert {r["RoleName"] for r in iam.list_roles()["Roles"]} == {"plan-head"}
-    assert not iam.list_attached_role_policies(RoleName="plan-head")["AttachedPolicies"]
-    (name,) = iam.list_role_policies(RoleName="plan-head")["PolicyNames"]
-    policy = iam.get_role_policy(RoleName="plan-head", PolicyName=name)["PolicyDocument"]
+    assert {r["RoleName"] for r in iam.list_roles()["Roles"]} == {"plan-l-01-head"}
+    assert not iam.list_attached_role_policies(RoleName="plan-l-01-head")["AttachedPolicies"]
+    (name,) = iam.list_role_policies(RoleName="plan-l-01-head")["PolicyNames"]
+    policy = iam.get_role_policy(RoleName="plan-l-01-head", PolicyName=name)["PolicyDocument"]
     assert "ec2:RunInstances" in json.dumps(policy)
 
 

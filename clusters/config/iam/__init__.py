@@ -47,7 +47,7 @@ def _filled(name: str, cluster: Cluster, choices: Choices) -> Document:
         TYPE=cluster.instance_type,
         BUCKET=bucket,
         PREFIX=prefix,
-        NODE_ROLE=aws.NODE_PROFILE,
+        NODE_ROLE=aws.profile(cluster, choices, head=False),
     )
     document = json.loads(text)
     assert isinstance(document, dict)

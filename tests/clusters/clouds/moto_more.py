@@ -1,0 +1,66 @@
+"""What moto does not have and a launch asks for: placement groups, and EC2's service quotas.
+
+``install()`` adds them to moto in this process; ``python -m tests.clusters.clouds.moto_more HOST PORT`` runs
+moto's server with them.
+"""
+
+import sys
+from collections import defaultdict
+
+QUOTAS: dict[str, float] = defaultdict(lambda: 384.0)  # by code; a test may say other values
+
+
+def install() -> None:
+    from moto.core.responses import ActionResult
+    from moto.ec2.responses import EC2Response
+    from moto.servicequotas.models import ServiceQuotasBackend
+
+    groups: dict[tuple[str, str], dict[str, dict]] = defaultdict(dict)
+
+    def here(self: EC2Response) -> dict[str, dict]:
+        return groups[self.current_account, self.region]
+
+    def create(self: EC2Response) -> ActionResult:
+        name = self._get_param("GroupName")
+        self.error_on_dryrun()
+        tags = self._parse_tag_specification("placement-group").get("placement-group", {})
+        here(self)[name] = {
+            "GroupName": name,
+            "State": "available",
+            "Strategy": self._get_param("Strategy"),
+            "Tags": [{"Key": k, "Value": v} for k, v in tags.items()],
+        }
+        return ActionResult({"PlacementGroup": here(self)[name]})
+
+    def describe(self: EC2Response) -> ActionResult:
+        found = [g for g in here(self).values() if _matches(g, self._filters_from_querystring())]
+        return ActionResult({"PlacementGroups": found})
+
+    def delete(self: EC2Response) -> ActionResult:
+        here(self).pop(self._get_param("GroupName"), None)
+        return ActionResult({})
+
+    def quota(self: ServiceQuotasBackend, service_code: str, quota_code: str) -> dict:
+        return {"ServiceCode": service_code, "QuotaCode": quota_code, "Value": QUOTAS[quota_code]}
+
+    EC2Response.create_placement_group = create
+    EC2Response.describe_placement_groups = describe
+    EC2Response.delete_placement_group = delete
+    ServiceQuotasBackend.get_service_quota = quota
+
+
+def _matches(group: dict, filters: dict[str, list[str]]) -> bool:
+    tags = {t["Key"]: t["Value"] for t in group["Tags"]}
+    for name, values in filters.items():
+        if name == "tag-key" and not set(values) & set(tags):
+            return False
+        if name.startswith("tag:") and tags.get(name.removeprefix("tag:")) not in values:
+            return False
+    return True
+
+
+if __name__ == "__main__":
+    from moto.server import main
+
+    install()
+    main(["-H", sys.argv[1], "-p", sys.argv[2]])
