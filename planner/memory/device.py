@@ -1,4 +1,4 @@
-"""Memory beside torch's tensors: the caching allocator's slack, CUDA context, NCCL buffers.
+"""Memory beside torch's tensors: the caching allocator's slack and the CUDA context.
 
 What a step frees and cannot use again stays reserved: blocks of other sizes, and blocks of other streams
 (FSDP gathers and reduces on streams of their own). The shares below were fitted on runs where both
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.columns import Array, LayoutColumns, MachineColumns
+from planner.memory.communicators import communicator_bytes
 from planner.memory.peak import Peak
 from planner.training.numerics import TrainingColumns
 
@@ -23,15 +24,13 @@ NATIVE_WORKING = 0.08
 NATIVE_LOSS = 0.45
 NATIVE_COLLECTIVE = 0.6
 NATIVE_BASE = 0.06
-NATIVE_MOST_BASE_BYTES = 3.0 * GIB
+NATIVE_MOST_BASE_BYTES = 2.0 * GIB
 # Expandable segments: streams of their own, and gradients and scratch that are not there at the peak
 EXPANDABLE_BASE = 0.02
 EXPANDABLE_WORKING = 0.02
 EXPANDABLE_LOSS = 0.02
 EXPANDABLE_COLLECTIVE = 1.1
 EXPANDABLE_CHURN = 0.9
-# NCCL buffers and channels of one communicator (NVIDIA/nccl issues 964: 544 MB for two ranks of 4 x A100)
-COMMUNICATOR_BYTES = 0.4 * GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +52,11 @@ def outside_bytes(
     """Slack, context and communicators. A nearly full card flushes cached blocks: slack ends where
     memory does.
     """
-    axes = (layout.dp * layout.cp > 1, layout.tp > 1, layout.pp > 1, layout.cp > 1, layout.ep > 1)
-    communication = COMMUNICATOR_BYTES * sum(axis.astype(np.float64) for axis in map(np.asarray, axes))
-    room = machine.usable_memory_bytes - allocated - communication - training.context_bytes
+    communication = communicator_bytes(training, layout, machine)
+    # a byte less than all, so that rounding of the sum does not pass what the card has
+    room = machine.usable_memory_bytes - allocated - communication - training.context_bytes - 1.0
     return Outside(
-        communication=np.asarray(communication),
+        communication=communication,
         context=training.context_bytes,
         allocator_slack=np.minimum(slack, np.maximum(room, 0.0)),
     )

@@ -162,13 +162,14 @@ def _fixed_buffers(
 ) -> Array:
     """DeepSpeed: buckets of fixed size, and under ZeRO-3 the weights that may be live at once.
 
-    A module larger than that limit is gathered whole all the same: the head, while the loss runs.
+    Two buckets are allocated whole, however little is trained (deepspeed/runtime/zero/stage_1_and_2.py
+    backward). A module larger than that limit is gathered whole all the same: the head, while the loss runs.
     """
     sharding = training.sharding
     if not np.any(sharding.bucket_params) and not np.any(sharding.live_params):
         return ZERO
     many = layout.shard_group > 1
-    buckets = np.minimum(sharding.bucket_params, trained) * (formats.compute + formats.gradient)
+    buckets = 2 * sharding.bucket_params * formats.compute
     gather = pick(training.adapter.lora == 1, formats.base_linear, formats.compute)
     live = np.minimum(sharding.live_params + params.root_all / 2, all_params) * gather
     at_stage_3 = (layout.zero_stage == 3) * (sharding.live_params > 0)

@@ -100,6 +100,8 @@ class MemoryProfile:
     expandable_segments: bool
     fragmentation: float
     context_mib: float
+    groups_beside: Literal[0, 1, 2]
+    switch_buffers: bool
     loads_on_every_rank: bool
 
 

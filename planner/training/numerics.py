@@ -124,6 +124,8 @@ class TrainingColumns:
     expandable: Array  # 1 = the caching allocator uses expandable segments
     fragmentation: Array  # 1 = micro-batches of one size; more where lengths vary
     context_bytes: Array
+    groups_beside: Array  # communicators beside those of the axes: 1 = of the whole job, 2 = of the model too
+    switch_rank_bytes: Array  # that a communicator takes for each rank of a node behind a switch that reduces
     loads: Array  # 1 = starts from a checkpoint
     loads_on_every_rank: Array  # 1 = every rank holds the whole checkpoint in host memory for a while
 
@@ -179,9 +181,23 @@ def _row(training: TrainingSpec) -> TrainingColumns:
         expandable=scalar(profile.expandable_segments),
         fragmentation=scalar(profile.fragmentation),
         context_bytes=scalar(profile.context_mib * 2**20),
+        groups_beside=scalar(profile.groups_beside),
+        switch_rank_bytes=scalar(_switch_rank_bytes(training.framework, profile)),
         loads=scalar(training.method != "pretrain"),
         loads_on_every_rank=scalar(profile.loads_on_every_rank),
     )
+
+
+# Two buffers for each of 16 channels, of 6 MiB, since NCCL 2.24 (January 2025) of 1 MiB: NVIDIA/nccl
+# src/transport/nvls.cc prints them as nvlsPerRankSize.
+_SMALL_BUFFERS_SINCE = "2025-01"
+_SWITCH_RANK_BYTES, _EARLY_SWITCH_RANK_BYTES = 2 * 16 * 2.0**20, 2 * 16 * 6 * 2.0**20
+
+
+def _switch_rank_bytes(framework: str, profile: MemoryProfile) -> float:
+    """Bytes of NCCL's buffers for reduction inside the switch, per rank of a node, by date."""
+    early = frameworks.date_of(framework) < _SMALL_BUFFERS_SINCE
+    return profile.switch_buffers * (_EARLY_SWITCH_RANK_BYTES if early else _SWITCH_RANK_BYTES)
 
 
 def _adapter(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfile) -> AdapterColumns:

@@ -33,7 +33,7 @@ TABLE = Path(frameworks.__file__).parents[1] / "data" / "frameworks.toml"
         ("Megatron-LM 2024-06", "megatron-core"),
         ("lit-gpt 2023-10", "litgpt-2023"),
         ("litgpt 2024", "litgpt"),
-        ("LLaMA-Factory 0.9", "hf"),
+        ("LLaMA-Factory 0.9", "llama-factory"),
         ("Unsloth 2025-01", "unsloth"),
         ("DeepSpeed ZeRO-3", "deepspeed"),
         ("nanoGPT", "nanogpt"),
