@@ -1,8 +1,8 @@
 """Write ``planner/data/residuals.csv``: every measured figure against what the estimator says today, as it is
 shipped and with its constants refitted on the other sources (``leave_one_out.py``; two minutes).
 
-And today's counts of fitted constants into ``planner/data/fitted.csv``, and the shares of the predicted speed
-that described runs reach into ``planner/data/achieved.csv``.
+And what follows from it: the ends of the bands (``nearness.csv``), the shares of the predicted speed that
+described runs reach (``achieved.csv``), the count of fitted constants (``fitted.csv``).
 
 ``PYTHONPATH=.:tests/accuracy python tests/accuracy/make_residuals.py``, after any change of memory or speed.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import answering
 import count_fitted
+import fit_nearness
 import make_achieved
 import scoring
 
@@ -85,6 +86,7 @@ def same(row: Residual, other: Residual) -> Residual:
 
 if __name__ == "__main__":
     FILE.write_text(residuals.to_csv(with_left_out(memory_rows() + step_rows())), encoding="utf-8")
+    fit_nearness.refresh()
     make_achieved.refresh()
     count_fitted.refresh()
     print(f"{FILE.name}: {len(FILE.read_text(encoding='utf-8').splitlines()) - 1} rows")

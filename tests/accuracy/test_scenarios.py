@@ -4,25 +4,37 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from planner import api
+from planner import answers, api
 from planner.errors import UserError
+from planner.hardware.collectives import all_reduce_s, bus_bytes_per_s
 from planner.hardware.gpus import gpu
+from planner.hardware.links import machine_columns
 from planner.results import Estimate
 from planner.runs import parse_run
+from planner.types import Shape
+from planner.verdict.limits import limit
 
 FILE = Path(__file__).parent / "cases" / "scenarios.jsonl"
 GIB = 2**30
-# Not a matter of an estimate: what must look at the machine, an account, or a price feed.
+# Not a matter of an estimate: what must look at the machine, an account, or a price feed is asked there.
 ELSEWHERE = {
-    "slow-phb-not-nvlink": "the probe measures all-reduce on the machine; an estimate assumes its links",
-    "efa-not-used-ray-p5": "the probe reads the transport of NCCL; cluster files carry the EFA interface",
-    "p4d-not-in-az": "offers per zone and quotas are asked of the provider before a launch",
-    "runpod-spot-dearer-than-od": "live prices of the provider: plan prices shows market, source and age",
-    "spot-min-vs-max-shown": "live prices of the provider: plan prices shows zone, source and age",
-    "ray-gpu-task-hangs-cpu-head": "launch: resources of node types are declared, the probe has a time-out",
-}
+    "efa-not-used-ray-p5": ("clusters/test_hardware.py", "a_fall_back_to_sockets_fails_by_name"),
+    "p4d-not-in-az": (
+        "clusters/clouds/test_aws.py", "a_zone_that_does_not_offer_the_type_is_told_with_those_that_do",
+    ),
+    "runpod-spot-dearer-than-od": (
+        "providers/test_served.py", "a_live_spot_price_that_equals_the_price_on_demand_is_no_spot_market",
+    ),
+    "spot-min-vs-max-shown": (
+        "providers/test_served.py", "spot_prices_of_zones_take_the_place_of_the_one_of_the_region",
+    ),
+    "ray-gpu-task-hangs-cpu-head": (
+        "clusters/launch/test_machine.py", "no_capacity_goes_to_the_next_zone",
+    ),
+}  # fmt: skip
 DDP4, FSDP4, FSDP8, FSDP16 = (
     {"dp": n, "tp": 1, "pp": 1, "sharding": sharding}
     for n, sharding in ((4, "none"), (4, "zero3"), (8, "zero3"), (16, "zero3"))
@@ -49,6 +61,31 @@ def test_every_scenario_is_asked_here_or_named_with_the_reason():
     }
     assert asked | set(ELSEWHERE) == names
     assert not asked & set(ELSEWHERE)
+
+
+@pytest.mark.parametrize(("file", "name"), ELSEWHERE.values())
+def test_a_scenario_that_is_asked_elsewhere_has_its_test(file: str, name: str):
+    assert f"def test_{name}(" in (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
+
+
+def test_slow_phb_not_nvlink():
+    """GPUs that talk through the host instead of NVLink train 4 times slower; the probe's limit finds it."""
+    planned = estimate(
+        "llama2-7b", "A100-SXM-80GB", 4, layout=FSDP4, seq_len=512, micro_batch=4, recompute="none"
+    ).run
+    links = planned.shape.links.model_copy(update={"intra": "pcie4-host"})
+    found = planned.model_copy(update={"shape": planned.shape.model_copy(update={"links": links})})
+    (_, as_planned), (_, as_found) = answers.evaluate([planned, found])
+    assert 2 < as_found.step_s.mid / as_planned.step_s.mid < 8
+    (fast,), (slow,) = (busbw(run.shape) for run in (planned, found))
+    assert slow < limit("busbw_share") * fast
+
+
+def busbw(shape: Shape) -> np.ndarray:
+    """Bus bandwidth of a large all-reduce over the GPUs of one node."""
+    machine, gpus = machine_columns([shape], ["bf16"]), np.array([float(shape.gpus_per_node)])
+    size = np.array([2.0**28])
+    return bus_bytes_per_s("all_reduce", size, all_reduce_s(size, gpus, gpus, machine), gpus)
 
 
 def test_fit_7b_fsdp_4xa100_40_29gb():
