@@ -37,6 +37,7 @@ _TRIES = 3  # a port that was free may be taken a moment later
 _LOOK_EVERY_S = 0.1
 _REQUEST_S = 5.0
 _END_OF_LOG = 2000
+_TMP = "tmp"
 _RAY = "ray"  # below our own directory: Ray opens its own to everybody
 
 
@@ -90,6 +91,7 @@ def start(ray_id: str, wanted: Wanted = Wanted()) -> LocalRay:  # noqa: B008 (fr
         raise LocalRayError(f"cannot make {directory}: {error.strerror}") from None
     token = directory / "auth_token"
     try:
+        (directory / _TMP).mkdir()
         _write_token(token)
         for tries_left in reversed(range(_TRIES)):
             found = _tried(ray_id, directory, token, wanted)
@@ -149,7 +151,7 @@ def _tried(ray_id: str, directory: Path, token: Path, wanted: Wanted) -> LocalRa
     with log.open("ab") as out:
         starting = subprocess.Popen(
             _command(directory / _RAY, wanted, dashboard, client, agent),
-            env={**_environment(ray_id, token), **dict(wanted.environment)},
+            env={**_environment(ray_id, token, directory / _TMP), **dict(wanted.environment)},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -190,12 +192,16 @@ def _command(directory: Path, wanted: Wanted, dashboard: int, client: int, agent
     return command
 
 
-def _environment(ray_id: str, token: Path) -> dict[str, str]:
-    """The user's environment without settings of another Ray; the token goes by its path."""
+def _environment(ray_id: str, token: Path, temporary: Path) -> dict[str, str]:
+    """The user's environment without settings of another Ray; the token goes by its path.
+
+    What Ray, torch and jobs leave among temporary files is deleted with the directory.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     return kept | {
         MARK: ray_id,
+        "TMPDIR": str(temporary),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_USAGE_STATS_ENABLED": "0",
