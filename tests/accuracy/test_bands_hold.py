@@ -89,7 +89,7 @@ def test_four_of_five_figures_lie_in_bands_that_have_not_seen_their_source(quant
 
 
 # A class may be mostly runs of one or two sources, which are off together or not at all: left out, they are
-# held or missed as one. Of 35 runs one more or less is 3 %: the aim is 75 to 88 %, the floor leaves room for one.
+# held or missed as one. Of 35 runs one is 3 %: the aim is 75 to 88 %, the floor leaves room for that.
 @pytest.mark.parametrize("quantity", ["memory", "step"])
 def test_bands_hold_in_every_class_with_enough_runs(quantity):
     wrong = []
