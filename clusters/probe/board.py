@@ -10,10 +10,11 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray.actor import ActorHandle
+from ray.exceptions import GetTimeoutError, RayActorError
 
 from . import memory_cpu
 from .failures import Where, failure_of
@@ -62,14 +63,10 @@ def unpacked(snapshot: Snapshot) -> dict[str, dict[int, Any]]:
 
 
 class Board:
-    """The actor. Each worker group of a probe begins with ``begin``; parts stay."""
+    """The actor."""
 
     def __init__(self) -> None:
         self._now = Snapshot()
-
-    def begin(self) -> None:
-        """Forget where ranks were: another worker group starts."""
-        self._now = Snapshot(parts=self._now.parts)
 
     def here(self, rank: int, node: str) -> None:
         """A rank says where it runs."""
@@ -94,6 +91,14 @@ class Board:
     def read(self) -> Snapshot:
         """Everything so far."""
         return self._now
+
+
+def read_board(board: ActorHandle[Board]) -> Snapshot | None:
+    """Everything so far; ``None`` where the board gives no answer."""
+    try:
+        return cast(Snapshot, ray.get(board.read.remote(), timeout=ANSWER_S))
+    except (GetTimeoutError, RayActorError):
+        return None
 
 
 class Reporter:

@@ -1,4 +1,4 @@
-"""One worker group of a probe on Ray Train, with every time-out short and every retry off.
+"""The worker group of a probe on Ray Train, with every time-out short and every retry off.
 
 Ray's own defaults retry a controller's failure for ever and wait ten minutes for a silent worker
 (``ray.train.v2._internal.constants`` of Ray 2.60), so none of them is left as it is.
@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -32,13 +31,13 @@ from ray.train.v2.torch.torch_trainer import TorchTrainer
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .board import Board, Parts
-from .memory_cpu import MALLOC_ENV
-from .request import PHASES, Phase, ProbeRequest
+from .request import ProbeRequest
 from .results import Failure
 from .worker import Task, work
 
 START_S = 120.0
 SHUTDOWN_S = 5
+CLEANER = "PlacementGroupCleanerCallback"
 SIOCGIFADDR = 0x8915  # netdevice(7): the address of an interface
 
 
@@ -67,15 +66,6 @@ def set_limits(request: ProbeRequest) -> None:
     os.environ.update(told)
 
 
-def worker_groups(request: ProbeRequest) -> tuple[tuple[Phase, ...], ...]:
-    """Phases of each worker group: on a CPU memory is measured apart, with another allocator's settings."""
-    wanted = tuple(phase for phase in PHASES if phase in request.phases)
-    if request.use_gpu or "memory" not in wanted:
-        return (wanted,)
-    others = tuple(phase for phase in wanted if phase != "memory")
-    return (others, ("memory",)) if others else (("memory",),)
-
-
 def start_board() -> ActorHandle[Board]:
     """Start the board on this node: it lives as long as this job."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -83,43 +73,32 @@ def start_board() -> ActorHandle[Board]:
     return cast(ActorHandle[Board], actor)
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One worker group to run. ``scratch``: a folder of ours, which is deleted with the probe."""
+def fit(request: ProbeRequest, board: ActorHandle[Board], scratch: Path) -> Parts:
+    """Run the worker group; returns what every rank measured. Raises what Ray Train raises.
 
-    request: ProbeRequest
-    phases: tuple[Phase, ...]
-    board: ActorHandle[Board]
-    scratch: Path
-    depths: tuple[int, ...] | None
-
-    def fit(self) -> Parts:
-        """Run it; returns what every rank measured. Raises what Ray Train raises."""
-        request = self.request
-        task = Task(request=request, phases=self.phases, board=self.board, depths=self.depths)
-        each = {"CPU": 1.0, "GPU": 1.0} if request.use_gpu else {"CPU": 1.0}
-        malloc = MALLOC_ENV if self.phases == ("memory",) and not request.use_gpu else {}
-        trainer = TorchTrainer(
-            work,
-            train_loop_config={"task": task},
-            scaling_config=ScalingConfig(
-                num_workers=request.num_workers,
-                use_gpu=request.use_gpu,
-                resources_per_worker=each,
-                placement_strategy="PACK",
-            ),
-            torch_config=ProbeTorchConfig(
-                backend=request.backend, timeout_s=max(int(request.collective_timeout_s), 1)
-            ),
-            run_config=RunConfig(
-                name="probe",
-                storage_path=str(self.scratch),
-                failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
-                worker_runtime_env={"env_vars": malloc} if malloc else {},
-            ),
-        )
-        told: Parts = trainer.fit().return_value  # type: ignore[attr-defined]
-        return told
+    ``scratch``: a folder of ours, which is deleted with the probe.
+    """
+    each = {"CPU": 1.0, "GPU": 1.0} if request.use_gpu else {"CPU": 1.0}
+    trainer = _Trainer(
+        work,
+        train_loop_config={"task": Task(request=request, board=board)},
+        scaling_config=ScalingConfig(
+            num_workers=request.num_workers,
+            use_gpu=request.use_gpu,
+            resources_per_worker=each,
+            placement_strategy="PACK",
+        ),
+        torch_config=ProbeTorchConfig(
+            backend=request.backend, timeout_s=max(int(request.collective_timeout_s), 1)
+        ),
+        run_config=RunConfig(
+            name="probe",
+            storage_path=str(scratch),
+            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
+        ),
+    )
+    told: Parts = trainer.fit().return_value  # type: ignore[attr-defined]
+    return told
 
 
 @contextmanager
@@ -159,6 +138,13 @@ def _not_there(message: str, node: str | None) -> Failure:
 def _name(node: dict[str, Any]) -> str:
     """Name of a node of Ray for people."""
     return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+
+
+class _Trainer(TorchTrainer):
+    """Without Ray's detached cleaner of placement groups: ours ends with the job; nothing may outlive it."""
+
+    def _create_default_callbacks(self) -> list[Any]:
+        return [each for each in super()._create_default_callbacks() if type(each).__name__ != CLEANER]
 
 
 # ------------------------------------------------------------------------------- the process group

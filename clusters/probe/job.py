@@ -7,6 +7,7 @@ reader to say. It always ends: at ``probe_timeout_s`` with what was measured unt
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 import sys
 import time
@@ -14,15 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from .progress import result_line, say
 from .request import ProbeRequest, from_json
-from .results import Failure, ProbeResult
+from .results import ProbeResult
 from .spec import read_plan
 
-if TYPE_CHECKING:
-    from .watch import Watch
+LEAVING_S = 60.0  # that leaving Ray may take after the deadline
 
 
 def main(words: list[str]) -> int:
@@ -37,6 +36,7 @@ def main(words: list[str]) -> int:
     from . import fit  # Ray and torch: late, so that a bad request is told at once
 
     fit.set_limits(request)
+    faulthandler.dump_traceback_later(request.probe_timeout_s + LEAVING_S, exit=True)  # whatever hangs
     with fit.joined():
         say(result_line(run(request, began)))
     return 0
@@ -54,6 +54,7 @@ def run(request: ProbeRequest, began: float | None = None) -> ProbeResult:
     leave Ray soon after.
     """
     from . import fit
+    from .board import read_board
     from .outcome import result_of
     from .watch import Watch
 
@@ -62,7 +63,9 @@ def run(request: ProbeRequest, began: float | None = None) -> ProbeResult:
     lacking = fit.lacking(request)
     if lacking is None:
         with TemporaryDirectory(prefix="plan-probe-", ignore_cleanup_errors=True) as scratch:
-            failures = _worker_groups(request, watch, Path(scratch))
+            board = fit.start_board()
+            group = fit.in_background(lambda: fit.fit(request, board, Path(scratch)))
+            failures = watch.until_done(group, lambda: read_board(board))
     else:
         failures = (lacking,)
     return result_of(
@@ -74,20 +77,6 @@ def run(request: ProbeRequest, began: float | None = None) -> ProbeResult:
         wall_s=watch.spent_s,
         versions=fit.versions(),
     )
-
-
-def _worker_groups(request: ProbeRequest, watch: Watch, scratch: Path) -> tuple[Failure, ...]:
-    """Run one worker group after the other until one fails."""
-    from . import fit
-
-    board = fit.start_board()
-    for phases in fit.worker_groups(request):
-        depths = watch.parts.get("depths", {}).get(0)
-        group = fit.Group(request, phases, board, scratch, depths)
-        failures = watch.until_done(fit.in_background(group.fit), board)
-        if failures:
-            return failures
-    return ()
 
 
 if __name__ == "__main__":

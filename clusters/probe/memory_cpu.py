@@ -1,12 +1,14 @@
 """Peak memory of a process on a CPU: what it held above its baseline, read from Linux.
 
-glibc keeps what was freed: without ``MALLOC_ENV`` a process of sharded weights looks as large as one of whole
-ones. With it freed blocks go back at once, and steps get slower: memory and time are measured in two
-worker groups. Figures: proc_pid_status(5), clear_refs of proc_pid_clear_refs(5), getrlimit(2).
+glibc keeps what was freed: as it comes, a process of sharded weights looks as large as one of whole ones.
+Told to (``keep_freed``), it gives freed blocks back at once, and steps get slower: memory and time are
+measured in two passes. Memory comes first: blocks kept from before are used again, and stay.
+Figures: proc_pid_status(5), proc_pid_clear_refs(5), getrlimit(2), mallopt(3).
 """
 
 from __future__ import annotations
 
+import ctypes
 import resource
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +19,11 @@ CLEAR_REFS = Path("/proc/self/clear_refs")
 CGROUP = Path("/sys/fs/cgroup")
 RESET_PEAK = "5"
 
-MALLOC_ENV = {
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_MMAP_THRESHOLD_": "65536",
-    "MALLOC_TRIM_THRESHOLD_": "65536",
-}
+# mallopt(3): numbers of malloc.h; what is set by hand no longer adapts itself
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+GIVING_BACK = {M_ARENA_MAX: 1, M_MMAP_THRESHOLD: 64 * KIB, M_TRIM_THRESHOLD: 64 * KIB}
+# what the defaults grow to in a process that frees large blocks (DEFAULT_MMAP_THRESHOLD_MAX on 64 bits)
+KEEPING = {M_ARENA_MAX: 64, M_MMAP_THRESHOLD: 32 * KIB * KIB, M_TRIM_THRESHOLD: 64 * KIB * KIB}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,14 @@ class Held:
     resident: int
     files: int
     peak: int
+
+
+def keep_freed(*, keep: bool) -> bool:
+    """Let glibc keep freed blocks, or give them back at once; ``False``: the C library has no such knob."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return all(mallopt(knob, value) == 1 for knob, value in (KEEPING if keep else GIVING_BACK).items())
 
 
 def held() -> Held:

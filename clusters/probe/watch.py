@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, cast
+from typing import Any
 
-import ray
-from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import RayActorError, RayError
 from ray.train import TrainingFailedError
 
-from .board import Board, Parts, Snapshot, unpacked
+from .board import Parts, Snapshot, unpacked
 from .failures import Where, causes, failure_of, shorten
 from .progress import Progress, progress_line, say
 from .request import ProbeRequest
@@ -21,8 +19,10 @@ from .results import Failure
 
 POLL_S = 0.3
 TELL_S = 2.0
-ANSWER_S = 10.0
 SILENT_SHARE = 0.9  # of the collectives' time-out: a rank that dies after that much silence hung before
+
+
+Reader = Callable[[], Snapshot | None]
 
 
 class Watch:
@@ -56,35 +56,32 @@ class Watch:
         """Seconds until the probe's deadline."""
         return max(self._request.probe_timeout_s - self.spent_s, 0.0)
 
-    def until_done(self, group: Future[Parts], board: ActorHandle[Board]) -> tuple[Failure, ...]:
-        """Wait for a worker group; returns why it failed, nothing where it did not."""
-        ray.get(board.begin.remote(), timeout=ANSWER_S)
-        self._snapshot = Snapshot(parts=self._snapshot.parts)
+    def until_done(self, group: Future[Parts], read: Reader) -> tuple[Failure, ...]:
+        """Wait for a worker group; returns why it failed, nothing where it did not. ``read``: the board."""
         last = self._moved = time.monotonic()
         while not group.done():
             if self.left_s <= 0:
-                self._read(board)
+                self._read(read)
                 return (self._too_late(),)
             time.sleep(POLL_S)
-            self._read(board)
+            self._read(read)
             now = time.monotonic()
             self._phase_s[self._snapshot.phase] += now - last
             last = now
             self._tell()
-        self._read(board)
+        self._read(read)
         error = group.exception()
         if error is None:
             self._returned |= group.result()
             return ()
         return self._why(error)
 
-    def _read(self, board: ActorHandle[Board]) -> None:
+    def _read(self, read: Reader) -> None:
         """Read the board; one that does not answer says nothing new."""
-        before = self._snapshot
-        try:
-            self._snapshot = cast(Snapshot, ray.get(board.read.remote(), timeout=ANSWER_S))
-        except (GetTimeoutError, RayActorError):
+        before, now = self._snapshot, read()
+        if now is None:
             return
+        self._snapshot = now
         if self._snapshot.seen != before.seen or self._snapshot.finished != before.finished:
             self._moved = time.monotonic()
 

@@ -7,7 +7,7 @@ import gc
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,17 +36,25 @@ MATMUL_SIZE = {"cpu": 512, "cuda": 8192}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What one worker group does. ``depths``: numbers of layers to run, ``None`` = this group decides."""
+    """What the ranks do, and the board that they write on."""
 
     request: ProbeRequest
-    phases: tuple[Phase, ...]
     board: ActorHandle[Board]
-    depths: tuple[int, ...] | None = None
 
-    @property
-    def checks_precision(self) -> bool:
-        """Whether the steps are followed by the check of the plan's precision."""
-        return self.request.check_precision and "steps" in self.phases
+    def passes(self, device: torch.device) -> tuple[tuple[Phase, ...], ...]:
+        """Phases in order; those in one tuple are served by the same steps.
+
+        On a CPU memory and time need steps of their own, and memory comes before collectives: blocks that
+        the allocator keeps from them would be used again.
+        """
+        on_gpu: tuple[tuple[Phase, ...], ...] = (("hardware",), ("collectives",), ("memory", "steps"))
+        on_cpu: tuple[tuple[Phase, ...], ...] = (("hardware",), ("memory",), ("collectives",), ("steps",))
+        wanted = self.request.phases
+        every = (
+            tuple(phase for phase in each if phase in wanted)
+            for each in (on_gpu if device.type == "cuda" else on_cpu)
+        )
+        return tuple(each for each in every if each)
 
 
 def work(config: dict[str, Any]) -> dict[str, dict[int, object]]:
@@ -57,15 +65,23 @@ def work(config: dict[str, Any]) -> dict[str, dict[int, object]]:
     torch.set_num_threads(max((os.cpu_count() or 1) // context.get_local_world_size(), 1))
     with Reporter(task.board, context.get_world_rank(), _node_name()) as report:
         report.at("start", 0, 1)
+        passes = task.passes(device)
+        _set_allocator(task.request.phases, device)
         place = find_place(context.get_node_rank(), _node_name(), device)
         report.put("place", place)
-        if "hardware" in task.phases:
-            report.at("hardware", 0, 1)
-            report.put("hardware", hardware.read(task.request.expected, place))
-        if "collectives" in task.phases:
-            _collectives(task.request, place, report)
-        if {"memory", "steps"} & set(task.phases):
-            _model(task, place, report)
+        model: Callable[[Sequence[Phase]], None] | None = None
+        for phases in passes:
+            report.at(phases[0], 0, 1)
+            if "hardware" in phases:
+                report.put("hardware", hardware.read(task.request.expected, place))
+                continue
+            _set_allocator(phases, device)
+            if "collectives" in phases:
+                _collectives(task.request, place, report)
+            else:
+                model = model or _model(task.request, place, report)
+                model(phases)
+        _check_precision(task.request, place, report)
         return _gathered(report.parts)
 
 
@@ -118,77 +134,93 @@ def _disappoints(timings: Sequence[CollectiveTiming], floor: float | None, place
 # ------------------------------------------------------------------------------- the model's own steps
 
 
-def _model(task: Task, place: Place, report: Reporter) -> None:
-    """Run the plan's step, or the user's loop, at every depth."""
-    request, device = task.request, place.device
-    report.at(_label(task), 0, 1)
-    run = read_plan(request.plan)
-    why = refusal(run, device.type, place.num_ranks)
+def _model(request: ProbeRequest, place: Place, report: Reporter) -> Callable[[Sequence[Phase]], None]:
+    """Get ready to run the plan's step at every depth, or the user's loop."""
+    device, run = place.device, read_plan(request.plan)
     if request.entrypoint is not None:
-        _own_loop(task, run, place, report)
-        return
+        loop = entrypoint.load(request.entrypoint)
+        _limit(request, device)
+        return lambda phases: _users_loop(loop, request, phases, place, report)
+    why = refusal(run, device.type, place.num_ranks)
     if why:
         raise RefusedError(f"{run.model.name}: {why}")
     measure.check_count(run, request.num_params)
     _limit(request, device)
     _exercise(run, device)
-    depths = task.depths or scale.depths(run, request.scale, _limits(request, place))
-    if place.rank == 0:
-        report.put("depths", depths)
-    for layers in depths:
-        _at_depth(task, scale.cut(run, layers), place, report)
-    if task.checks_precision:
-        shallow = scale.cut(run, depths[-1])
-        told = precision.check(shallow, device, request.seed, lambda d, of: report.at("precision", d, of))
-        if place.rank == 0:
-            report.put("precision", told)
+    depths = scale.depths(run, request.scale, _limits(request, place))
+    report.put("depths", depths)
+
+    def at_every_depth(phases: Sequence[Phase]) -> None:
+        for layers in depths:
+            _at_depth(request, phases, scale.cut(run, layers), place, report)
+
+    return at_every_depth
 
 
-def _at_depth(task: Task, run: Run, place: Place, report: Reporter) -> None:
+def _at_depth(
+    request: ProbeRequest, phases: Sequence[Phase], run: Run, place: Place, report: Reporter
+) -> None:
     """Build the step and run it: peak memory, times, or both from the same steps."""
-    request, device, layers = task.request, place.device, run.model.num_layers
+    device, layers = place.device, run.model.num_layers
+    warmup, count = _counts(request, phases)
     baseline = measure.begin_memory(device)
-    label = _label(task)
     trainer = measure.built(run, device, request.seed)
     if place.rank == 0:
         report.put(f"params {layers}", count_on_meta(run))  # what was built has as many
-    timed = "steps" in task.phases
-    warmup, count = (request.warmup_steps, request.num_steps * request.repeat) if timed else (0, MEMORY_STEPS)
-    steps = measure.run_steps(trainer, warmup, count, request.seed, lambda d, of: report.at(label, d, of))
-    if "memory" in task.phases:
+    steps = measure.run_steps(trainer, warmup, count, request.seed, _telling(report, phases, warmup))
+    if "memory" in phases:
         report.put(f"memory {layers}", measure.peak_memory(place.rank, device, baseline))
-    if timed:
+    if "steps" in phases:
         report.put(f"steps {layers}", steps)
     del trainer
     gc.collect()
 
 
-def _own_loop(task: Task, run: Run, place: Place, report: Reporter) -> None:
+def _users_loop(
+    loop: entrypoint.Loop, request: ProbeRequest, phases: Sequence[Phase], place: Place, report: Reporter
+) -> None:
     """Run the user's loop instead of the plan's step; what it trains is the user's business."""
-    request, timed = task.request, "steps" in task.phases
-    assert request.entrypoint is not None
-    loop = entrypoint.load(request.entrypoint)
-    _limit(request, place.device)
-    baseline = measure.begin_memory(place.device)
-    counts = (request.warmup_steps, request.num_steps * request.repeat) if timed else (0, MEMORY_STEPS)
-    context = entrypoint.LoopContext(
-        request.plan,
-        (place.rank, place.num_ranks, place.device),
-        counts,
-        request.seed,
-        lambda done, of: report.at(_label(task), done, of),
-    )
+    device, run = place.device, read_plan(request.plan)
+    counts = _counts(request, phases)
+    baseline = measure.begin_memory(device)
+    at = (place.rank, place.num_ranks, device)
+    telling = _telling(report, phases, counts[0])
+    context = entrypoint.LoopContext(request.plan, at, counts, request.seed, telling)
     loop(context)
-    layers = run.model.num_layers
-    if "memory" in task.phases:
-        report.put(f"memory {layers}", measure.peak_memory(place.rank, place.device, baseline))
-    if timed:
-        report.put(f"steps {layers}", context.measured(entrypoint.tokens_per_step(run)))
+    if "memory" in phases:
+        report.put(f"memory {run.model.num_layers}", measure.peak_memory(place.rank, device, baseline))
+    if "steps" in phases:
+        report.put(f"steps {run.model.num_layers}", context.measured(entrypoint.tokens_per_step(run)))
 
 
-def _label(task: Task) -> Phase:
-    """Name of the phase while the model runs."""
-    return "steps" if "steps" in task.phases else "memory"
+def _check_precision(request: ProbeRequest, place: Place, report: Reporter) -> None:
+    """Compare the plan's precision with fp32, where that is asked for, at the depth that ran."""
+    depths = report.parts.get("depths")
+    if not request.check_precision or not isinstance(depths, tuple):
+        return
+    report.at("precision", 0, 1)
+    run = scale.cut(read_plan(request.plan), depths[-1])
+    told = precision.check(run, place.device, request.seed, lambda d, of: report.at("precision", d, of))
+    if place.rank == 0:
+        report.put("precision", told)
+
+
+def _counts(request: ProbeRequest, phases: Sequence[Phase]) -> tuple[int, int]:
+    """Steps of warm-up, and steps after it."""
+    if "steps" not in phases:
+        return 0, MEMORY_STEPS
+    return request.warmup_steps, request.num_steps * request.repeat
+
+
+def _telling(report: Reporter, phases: Sequence[Phase], warmup: int) -> measure.Report:
+    """Progress of steps: where both are measured, memory's phase is the warm-up."""
+    return lambda done, of: report.at(phases[0] if done < warmup else phases[-1], done, of)
+
+
+def _set_allocator(phases: Sequence[Phase], device: torch.device) -> None:
+    """On a CPU: freed memory goes back until memory has been measured, and is kept from then on."""
+    if device.type == "cpu":
+        memory_cpu.keep_freed(keep="memory" not in phases)
 
 
 def _limit(request: ProbeRequest, device: torch.device) -> None:
