@@ -1,6 +1,7 @@
 """Groups of measured runs: errors, sources, sizes."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -43,3 +44,14 @@ def test_groups_are_by_size_layout_and_scale() -> None:
     assert (accuracy.size(run), accuracy.layout(run), accuracy.scale(run)) == (
         "1 to 10 B", "tp + pp", "multi-node",
     )  # fmt: skip
+
+
+def test_what_a_source_gets_from_the_constants_of_the_others_stands_beside_what_is_shipped() -> None:
+    rows = [replace(a_row("a", 0.0), left_out=math.log(1.2)) for _ in range(4)]
+    (found,) = [row for row in table(rows) if row.by == "all"]
+    assert (found.macro_median, found.p90) == (0.0, 0.0)
+    assert found.left_out_macro_median == pytest.approx(0.2)
+    assert found.left_out_p90 == pytest.approx(0.2)
+    (without,) = [row for row in table([a_row("a", 0.0)] * 4) if row.by == "all"]
+    assert without.left_out_macro_median is None
+    assert without.left_out_p90 is None

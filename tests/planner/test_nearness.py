@@ -12,7 +12,17 @@ from planner.hardware.gpus import gpus
 from planner.layouts import layout_row
 from planner.model.shapes import shape_for
 from planner.trust.features import Features, features_of, table_features
-from planner.trust.nearness import Residuals, none, residuals, shipped, spreads, support, warnings
+from planner.trust.nearness import (
+    Residuals,
+    correction,
+    none,
+    own_runs,
+    residuals,
+    shipped,
+    spreads,
+    support,
+    warnings,
+)
 from planner.trust.residuals import OWN, QUANTITIES, Quantity, Residual, shipped_rows
 from planner.types import Layout, Links, Shape, TrainingSpec
 
@@ -79,6 +89,26 @@ def test_without_any_run_the_formulas_answer_with_the_widest_band() -> None:
     found = spreads("step", [RUN], none())
     assert found.middle[0] == 1
     assert width("step", RUN, none()) > width("step", RUN, shipped())
+
+
+def test_how_far_own_runs_move_a_run_is_said_and_nothing_without_them() -> None:
+    own = [Residual("step", OWN, RUN, math.log(1.5))]
+    known = residuals([*shipped_rows(), *own])
+    said = correction(RUN, known)
+    assert said is not None
+    assert said.startswith("corrected by 1 run of your own: time +")
+    assert said.endswith("memory ±0 %")
+    assert correction(RUN, shipped()) is None
+    assert (own_runs("step", RUN.gpu, known), own_runs("step", "L4", known)) == (1, 0)
+    assert own_runs("device", RUN.gpu, known) == 0
+
+
+def test_a_residual_that_grows_when_its_source_is_left_out_widens_the_band() -> None:
+    plain = rows("a", RUN, 1.1, 0.9)
+    left_out = [replace(row, left_out=2 * row.log_ratio) for row in plain]
+    assert width("step", RUN, residuals(left_out)) == pytest.approx(
+        1.5 * width("step", RUN, residuals(plain))
+    )
 
 
 def test_own_runs_move_the_middle_near_them_and_not_elsewhere() -> None:
