@@ -18,6 +18,7 @@ from planner.launched import Resource, ResourceKind
 ORDER: tuple[ResourceKind, ...] = (
     "ray-job",
     "ray-cluster",
+    "pod",
     "process-group",
     "ray-on-host",
     "instance",
@@ -30,7 +31,7 @@ ORDER: tuple[ResourceKind, ...] = (
     "instance-profile",
     "role",
 )
-MACHINES: tuple[ResourceKind, ...] = ("instance", "process-group", "ray-on-host", "ray-cluster")
+MACHINES: tuple[ResourceKind, ...] = ("instance", "process-group", "ray-on-host", "ray-job", "pod")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,16 @@ def clear(cloud: Cloud, launch_id: str | None, hands: Hands, limits: Limits) -> 
 
 
 def _delete(cloud: Cloud, resources: Sequence[Resource], hands: Hands) -> str:
-    """Ask once for each thing to go, in the order in which they let go of each other; returns the last no."""
+    """Ask once for each thing to go, in the order in which they let go of each other; returns the last no.
+
+    What costs nothing waits until no machine is left: groups and interfaces are in use until then, and a
+    machine that ends itself needs its rights for it.
+    """
     why = ""
+    machines_left = num_machines(resources) > 0
     for resource in sorted(resources, key=lambda r: ORDER.index(r.kind)):
+        if machines_left and not resource.bills and resource.kind not in MACHINES:
+            continue
         try:
             cloud.delete(resource)
         except CloudFault as fault:

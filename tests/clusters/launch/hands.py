@@ -11,7 +11,7 @@ from clusters.launch.nouns import Confirmation, Hands, LaunchRequest, Limits
 from clusters.launch.scrub import scrubber
 from clusters.ledger.store import Ledger
 from planner.launched import Event, Launch
-from planner.probed import Check, ProbeResult, ProbeVerdict, Repriced
+from planner.probed import Check, Failure, ProbeResult, ProbeVerdict, Repriced
 from planner.results import Plan
 from planner.types import Band, Offer
 from tests.clusters import tools
@@ -75,6 +75,7 @@ class Proving:
         self.probes = 0
         self.jobs: list[str] = []
         self.takes_s = 240.0
+        self.failure: str | None = None  # kind of a failure in the result
         self.clock: Clock | None = None
 
     def probe(self, created: Created, plan: Plan, timeout_s: float, log: Log) -> ProbeResult:
@@ -84,7 +85,9 @@ class Proving:
             self.clock.sleep(min(self.takes_s, timeout_s))
         if self.probe_faults:
             raise self.probe_faults.pop(0)
+        failure = Failure(kind=self.failure, phase="steps", rank=0, node=None) if self.failure else None
         return ProbeResult(
+            failures=() if failure is None else (failure,),
             started=tools.NOW,
             wall_s=self.takes_s,
             phase_s={},
