@@ -8,6 +8,8 @@ from decimal import Decimal
 from planner.types import (
     Band,
     Goal,
+    Layout,
+    Market,
     ModelSpec,
     Offer,
     PeakAt,
@@ -120,6 +122,27 @@ class Candidate(Record):
     warnings: tuple[str, ...] = ()
 
 
+class Miss(Record):
+    """The loser that came nearest, in figures; ``None`` = not what it lost by, or not known.
+
+    ``needed_bytes`` and ``usable_bytes``: of a GPU's memory, or of a node's where the reason is host-memory.
+    ``layout``: its best one, or the one that needs least; ``None`` where it has no legal layout.
+    """
+
+    provider: str
+    instance_type: str
+    region: str
+    market: Market
+    gpu: str
+    num_gpus: int
+    num_nodes: int
+    layout: Layout | None
+    needed_bytes: float | None
+    usable_bytes: float | None
+    hours: Band | None
+    cost_usd: Band | None
+
+
 class Rejection(Record):
     """Candidates that lost for one reason: how many, the nearest miss, and the flags that would save it."""
 
@@ -127,6 +150,7 @@ class Rejection(Record):
     count: int
     nearest: str
     rescue: str | None
+    miss: Miss | None = None
 
 
 class Dot(Record):

@@ -195,6 +195,11 @@ def whole(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Print a number of things: ``1 offer``, ``1,417 offers``."""
+    return f"{whole(number)} {noun}{'s' * (number != 1)}"
+
+
 def percent(share: float | None, decimals: int = 0) -> str:
     """Print a share of one: ``49 %``."""
     return UNKNOWN if share is None else f"{100 * share:.{decimals}f} %"

@@ -11,6 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from planner.cli.describe import num_params
+from planner.cli.json_rejections import RejectionDocument, rejection_document
 from planner.guide.moving import Moving
 from planner.results import (
     Candidate,
@@ -19,7 +20,6 @@ from planner.results import (
     MemoryEstimate,
     MemoryParts,
     Plan,
-    Rejection,
     SkippedProvider,
     SpeedEstimate,
     SpeedParts,
@@ -128,21 +128,6 @@ class CandidateDocument(Record):
     warnings: tuple[str, ...]
 
 
-class NearestDocument(Record):
-    """The nearest miss of a reason."""
-
-    description: str
-
-
-class RejectionDocument(Record):
-    """Candidates that lost for one reason, and the flags that would save the nearest."""
-
-    reason: str
-    count: int
-    nearest: NearestDocument
-    rescue: str | None
-
-
 class SuggestDocument(Record):
     """``plan suggest --json``: one document on stdout."""
 
@@ -223,7 +208,7 @@ def suggest_document(answer: Suggestion) -> SuggestDocument:
         headroom=answer.goal.headroom,
         assumptions=answer.assumptions,
         candidates=tuple(candidate_document(c) for c in answer.candidates),
-        rejections=tuple(_rejection(r) for r in answer.rejections),
+        rejections=tuple(rejection_document(r) for r in answer.rejections),
         rescues=answer.rescues,
         skipped_providers=answer.skipped_providers,
         num_offers=answer.num_offers,
@@ -366,11 +351,6 @@ def _cost_line(line: CostLine) -> CostLineDocument:
         usd=line.usd,
         note=line.note,
     )
-
-
-def _rejection(r: Rejection) -> RejectionDocument:
-    nearest = NearestDocument(description=r.nearest)
-    return RejectionDocument(reason=r.reason, count=r.count, nearest=nearest, rescue=r.rescue)
 
 
 def _gib(band: Band) -> Band:

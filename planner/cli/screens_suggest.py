@@ -49,11 +49,11 @@ def _bounds(answer: Suggestion) -> str:
     if goal.deadline_s is not None:
         parts.append(f"deadline {units.duration(goal.deadline_s)}")
     parts.append(f"headroom {units.percent(goal.headroom)} of GPU memory")
-    parts.append(f"at most {goal.max_gpus} GPUs")
+    parts.append(f"at most {units.counted(goal.max_gpus, 'GPU')}")
     if goal.market != "any":
         parts.append(f"{goal.market} only")
     parts.append(f"{goal.stage} stage")
-    parts.append(f"{units.whole(answer.num_offers)} offers")
+    parts.append(units.counted(answer.num_offers, "offer"))
     return " · ".join(parts)
 
 
@@ -64,7 +64,8 @@ def _old_prices(candidates: Sequence[Candidate], now: datetime) -> str | None:
     undated = sum(a is None for a in ages)
     parts = [f"{len(old)} older than 30 days (the oldest {units.age(max(old))})"] if old else []
     parts += [f"{undated} of unknown age"] if undated else []
-    said = f"Warning: of the {len(ages)} prices shown, {' and '.join(parts)}: look them up before you pay."
+    shown = units.counted(len(ages), "price")
+    said = f"Warning: of the {shown} shown, {' and '.join(parts)}: look them up before you pay."
     return said if parts else None
 
 
@@ -79,14 +80,26 @@ def price_age_s(candidate: Candidate, now: datetime) -> float | None:
 
 def _choices(answer: Suggestion, now: datetime, term: Terminal) -> Iterator[str]:
     yield from _rows(answer.candidates, now, term)
-    if answer.num_fitting > len(answer.candidates):
-        yield f"    Shown {len(answer.candidates)} of {units.whole(answer.num_fitting)} that fit (--top)."
+    yield from text.paragraph(_order(answer), term, "    ", "")
     yield ""
     for candidate in answer.candidates:
         yield _memory_bar(candidate, answer.goal.headroom, term)
     yield from text.paragraph(
         bar_legend([c.memory.parts_bytes for c in answer.candidates]), term, "     ", ""
     )
+
+
+def _order(answer: Suggestion) -> str:
+    """Say by what the choices are ranked, and how many more fit."""
+    keys = (
+        "time, then the upper end of cost"
+        if answer.goal.sort == "time"
+        else "the upper end of cost, then time"
+    )
+    ranked = f"Ranked by verdict, then {keys} (--sort)."
+    if answer.num_fitting <= len(answer.candidates):
+        return ranked
+    return f"{ranked} Shown {len(answer.candidates)} of {units.whole(answer.num_fitting)} that fit (--top)."
 
 
 _FIRST = (
@@ -279,7 +292,7 @@ def _buys(c: Candidate, answer: Suggestion) -> str:
 
 def _rejections(rejections: Sequence[Rejection], term: Terminal) -> Iterator[str]:
     total = sum(r.count for r in rejections)
-    yield f"Did not make it: {units.whole(total)} candidates"
+    yield f"Did not make it: {units.counted(total, 'candidate')}"
     for r in rejections:
         lead = f"  {r.reason:<12}{units.whole(r.count):>8}   "
         one_line = f"{lead}{r.nearest}   fits: {r.rescue}"
@@ -302,7 +315,7 @@ def _how(answer: Suggestion, term: Terminal) -> Iterator[str]:
         yield from text.paragraph(f"Assumed: {'; '.join(answer.assumptions)}.", term)
     tried = [text.keep(f"{name} {units.whole(n)}") for name, n in answer.layouts_by_family.items() if n]
     families = f": {', '.join(tried)}" if tried else ""
-    yield from text.paragraph(f"Tried {units.whole(answer.num_layouts)} layouts{families}.", term)
+    yield from text.paragraph(f"Tried {units.counted(answer.num_layouts, 'layout')}{families}.", term)
 
 
 def _bands(candidates: Sequence[Candidate], term: Terminal) -> Iterator[str]:

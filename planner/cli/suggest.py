@@ -92,7 +92,13 @@ def offers_for(
     for problem in registry.problems():
         sys.stderr.write(f"warning: {problem}\n")
     offers = found.offers if mine is None else mine.over(found.offers, now)
-    return without(offers, excluded), found.skipped
+    return without(offers, excluded), _concerning(found.skipped, bounds)
+
+
+def _concerning(skipped: Sequence[SkippedProvider], bounds: Goal) -> tuple[SkippedProvider, ...]:
+    """Those of the providers that were asked about."""
+    asked = {name.lower() for name in bounds.providers}
+    return tuple(s for s in skipped if not asked or s.provider.lower() in asked)
 
 
 def _brought(options: Options, now: datetime) -> Own | None:

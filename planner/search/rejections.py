@@ -12,7 +12,7 @@ from planner import answers, units
 from planner.grouping import Index
 from planner.hardware.gpus import gpu
 from planner.layouts import layout_of
-from planner.results import Rejection
+from planner.results import Miss, Rejection
 from planner.search import verdicts
 from planner.search.candidates import offer_of
 from planner.search.market import shape_of
@@ -31,6 +31,8 @@ class Nearest:
     offer: Offer
     num_nodes: int
     words: str
+    row: int | None = None  # of the judged rows, where it has a layout that fits
+    shape: int | None = None  # of the market's shapes, where it has none
 
 
 def rejections(of: Outcome, offers: Sequence[Offer]) -> tuple[Rejection, ...]:
@@ -44,7 +46,11 @@ def rejections(of: Outcome, offers: Sequence[Offer]) -> tuple[Rejection, ...]:
             nearest = _nearest(of, reason, members, offers)
             found.append(
                 Rejection.model_construct(
-                    reason=reason, count=count, nearest=nearest.words, rescue=_rescue(of, reason, nearest)
+                    reason=reason,
+                    count=count,
+                    nearest=nearest.words,
+                    rescue=_rescue(of, reason, nearest),
+                    miss=_miss(of, reason, nearest),
                 )
             )
     return tuple(found)
@@ -69,7 +75,7 @@ def _nearest(of: Outcome, reason: str, members: Index, offers: Sequence[Offer]) 
     row = _least(of, reason, rows)
     offer = offer_of(of, of.judged, row)
     nodes = int(of.market.num_nodes[of.judged.listing[row]])
-    return Nearest(offer, nodes, _words(of, reason, row, rows, offer, nodes))
+    return Nearest(offer, nodes, _words(of, reason, row, rows, offer, nodes), row=row)
 
 
 def _least(of: Outcome, reason: str, rows: Index) -> int:
@@ -139,7 +145,8 @@ def _nearest_without_layout(of: Outcome, reason: str, members: Index) -> Nearest
     best = int(np.lexsort((members, price, of.market.num_nodes[members], over, too_few))[0])
     at, listing = int(shape[best]), int(members[best])
     offer, nodes = of.market.offers[int(of.market.offer[listing])], int(of.market.num_nodes[listing])
-    return Nearest(offer, nodes, f"{machine(offer, nodes)}: {_missing(of, reason, at, offer, nodes)}")
+    words = f"{machine(offer, nodes)}: {_missing(of, reason, at, offer, nodes)}"
+    return Nearest(offer, nodes, words, shape=at)
 
 
 def _usable(of: Outcome, shape: int) -> float:
@@ -188,6 +195,51 @@ def _nearest_unsupported(of: Outcome, offers: Sequence[Offer]) -> Nearest:
     priced = sorted(bad, key=lambda o: (o.usd_per_hour is None, o.usd_per_hour, o.gpu, o.instance_type))
     offer = priced[0]
     return Nearest(offer, 1, of.unsupported[offer.gpu])
+
+
+# ---------------------------------------------------------------------------------- in figures
+
+
+def _miss(of: Outcome, reason: str, nearest: Nearest) -> Miss:
+    """Put the nearest loser in figures."""
+    offer, row = nearest.offer, nearest.row
+    needed, usable = _needed(of, reason, nearest)
+    unpriced = row is None or np.isnan(of.judged.cost.usd.mid[row])
+    return Miss.model_construct(
+        provider=offer.provider,
+        instance_type=offer.instance_type,
+        region=offer.region,
+        market=offer.market,
+        gpu=offer.gpu,
+        num_gpus=offer.gpus_per_node * nearest.num_nodes,
+        num_nodes=nearest.num_nodes,
+        layout=_layout(of, nearest),
+        needed_bytes=needed,
+        usable_bytes=usable,
+        hours=None if row is None else of.judged.cost.hours.at(row),
+        cost_usd=None if row is None or unpriced else of.judged.cost.usd.at(row),
+    )
+
+
+def _layout(of: Outcome, nearest: Nearest) -> Layout | None:
+    """Layout of the nearest loser: its best, else the one that needs least memory."""
+    if nearest.row is not None:
+        return layout_of(of.found.picks.table, int(of.judged.pick[nearest.row]))
+    if nearest.shape is not None and np.isfinite(of.found.misses.device_bytes[nearest.shape]):
+        return layout_of(of.found.misses.table, nearest.shape)
+    return None
+
+
+def _needed(of: Outcome, reason: str, nearest: Nearest) -> tuple[float | None, float | None]:
+    """Bytes that the nearest loser needs and has, where it lost by memory."""
+    if reason == "host-memory":
+        has = nearest.offer.host_memory_bytes
+        need = None if nearest.row is None else float(of.found.picks.host_bytes[of.judged.pick[nearest.row]])
+        return need, None if has is None else float(has)
+    if reason not in IN_MEMORY or nearest.shape is None:
+        return None, None
+    need = float(of.found.misses.device_bytes[nearest.shape])
+    return need if math.isfinite(need) else None, _usable(of, nearest.shape)
 
 
 # ---------------------------------------------------------------------------------- rescues

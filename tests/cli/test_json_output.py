@@ -121,6 +121,11 @@ CANDIDATE = {
         "warnings": {"type": "array", "items": {"type": "string"}},
     },
 }
+NEAREST = {
+    "type": "object",
+    "required": ["description", "gpu", "num_gpus", "layout", "needed_gib", "usable_gib", "hours", "cost_usd"],
+    "properties": {"description": {"type": "string"}, "layout": {"anyOf": [LAYOUT, {"type": "null"}]}},
+}
 SUGGEST = {
     "type": "object",
     "required": [
@@ -145,7 +150,7 @@ SUGGEST = {
             "items": {
                 "type": "object",
                 "required": ["reason", "count", "nearest", "rescue"],
-                "properties": {"nearest": {"type": "object"}, "rescue": {"type": ["string", "null"]}},
+                "properties": {"nearest": NEAREST, "rescue": {"type": ["string", "null"]}},
             },
         },
         "skipped_providers": {

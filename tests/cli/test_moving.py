@@ -63,3 +63,10 @@ def test_a_wrong_word_is_one_error(words: list[str], said: str, capsys: pytest.C
     captured = capsys.readouterr()
     assert said in captured.err
     assert captured.out == ""
+
+
+def test_a_provider_that_was_not_asked_about_is_not_called_skipped(capsys: pytest.CaptureFixture[str]):
+    assert main.run([*ASKED, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["skipped_providers"] == []
+    assert main.run(["suggest", "--params", "1B", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["skipped_providers"]

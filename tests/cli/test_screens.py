@@ -174,3 +174,19 @@ def test_estimate_without_answer_draws_the_reason(estimate: Estimate) -> None:
     screen = screens_estimate.estimate(empty, 0.2, Terminal(100))
     assert "Note: no figures for this GPU" in screen
     assert "memory unknown" in screen
+
+
+def test_the_screen_says_by_what_the_choices_are_ranked(suggestion: Suggestion, now: datetime) -> None:
+    screen = screens_suggest.suggestion(suggestion, now, Terminal(100))
+    assert "Ranked by verdict, then the upper end of cost, then time" in screen
+    by_time = suggestion.goal.model_copy(update={"sort": "time"})
+    screen = screens_suggest.suggestion(suggestion.model_copy(update={"goal": by_time}), now, Terminal(100))
+    assert "Ranked by verdict, then time, then the upper end of cost" in screen
+
+
+def test_one_of_a_thing_is_not_many(suggestion: Suggestion, now: datetime) -> None:
+    rejection = suggestion.rejections[0].model_copy(update={"count": 1})
+    alone = suggestion.model_copy(update={"num_offers": 1, "num_layouts": 1, "rejections": (rejection,)})
+    screen = screens_suggest.suggestion(alone, now, Terminal(100))
+    for said in (" 1 offer\n", "Did not make it: 1 candidate\n", "Tried 1 layout:"):
+        assert said in screen

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from planner.api import suggest
 from planner.errors import UserError
+from planner.hardware.gpus import gpu
 from planner.model.presets import preset
 from planner.model.shapes import shape_for
 from planner.results import Candidate, Suggestion
@@ -19,6 +20,7 @@ from planner.search.question import Question
 from planner.search.rescue import apply_flags
 from planner.search.suggest import suggest as answer
 from planner.types import Goal, LayoutPins, Links, LoraSpec, ModelSpec, Offer, TrainingSpec
+from planner.units import gib, gib_number
 
 Offers = tuple[Offer, ...]
 ONE_B = shape_for(1e9)
@@ -426,3 +428,32 @@ def test_where_no_layout_keeps_the_headroom_a_safe_one_is_shown_before_a_faster_
     best = answer(question, (card,)).candidates[0]
     assert best.verdict == "tight"
     assert best.memory.safe
+
+
+def test_the_nearest_miss_of_a_budget_is_in_figures_too(offers: Offers) -> None:
+    lost = reason(ask(offers, bounds=goal(budget=1)), "budget")
+    assert lost.miss.cost_usd.high > 1
+    machine = f"{lost.miss.num_gpus}× {lost.miss.gpu}, {lost.miss.provider} {lost.miss.instance_type}"
+    assert machine in lost.nearest
+    assert lost.miss.layout.dp >= 1
+    assert (lost.miss.needed_bytes, lost.miss.usable_bytes) == (None, None)
+
+
+def test_the_nearest_miss_of_memory_says_what_it_needs_and_what_there_is(
+    make_offer: Callable[..., Offer],
+) -> None:
+    small = make_offer("L4", 1, "0.70", max_nodes=1)
+    lost = reason(ask((small,), shape_for(30e9)), "memory")
+    assert lost.miss.needed_bytes > lost.miss.usable_bytes == gpu("L4").usable_memory_bytes
+    assert f"needs {gib_number(lost.miss.needed_bytes)} of {gib(lost.miss.usable_bytes)}" in lost.nearest
+    assert (lost.miss.hours, lost.miss.cost_usd) == (None, None)
+
+
+def test_the_nearest_miss_without_a_price_has_no_cost(offers: Offers) -> None:
+    assert reason(ask(offers), "price").miss.cost_usd is None
+
+
+def test_a_gpu_that_cannot_run_it_at_all_has_no_layout(offers: Offers) -> None:
+    miss = reason(ask(offers), "illegal").miss
+    assert miss.layout is None
+    assert miss.gpu == "T4"
