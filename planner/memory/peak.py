@@ -154,7 +154,8 @@ def step_peak(
         Instant(OPTIMIZER, gradients.late, states.step_temporary, zero, zero, always),
     )
     churn = gradients.late + states.step_temporary
-    return _largest(instants, kept.saved + kept.late + live, logits, gathered.backward, churn)
+    comes_and_goes = gathered.backward + gathered.live
+    return _largest(instants, kept.saved + kept.late + live, logits, comes_and_goes, churn)
 
 
 def _largest(

@@ -93,6 +93,7 @@ class Gathered:
     end: Array
     held: Array  # whole gradients of earlier micro-batches, until the last backward pass shards them
     always: Array
+    live: Array  # of it, what DeepSpeed gathers and frees again and again
 
 
 def gathered_bytes(
@@ -121,6 +122,7 @@ def gathered_bytes(
     # offloaded weights that are not sharded (one GPU, at any stage) are streamed in, block by block
     streamed = layout.offload_params * (1 - sharded)
     window = streamed * gather * np.minimum(2 * params.block + params.root_all, all_params)
+    buckets, live = _fixed_buffers(training, formats, layout, params, all_params)
     return Gathered(
         forward=loose * (root + block),
         backward=loose * (root + sharding.gathered_blocks * block + reduce),
@@ -128,7 +130,8 @@ def gathered_bytes(
         * (formats.compute + sharding.reduce_bytes - formats.gradient / layout.shard_group)
         * params.root,
         held=_whole_gradients(training, formats, layout, loose, all_params, trained),
-        always=stays + window + _fixed_buffers(training, formats, layout, params, all_params, trained),
+        always=stays + window + buckets + live,
+        live=live,
     )
 
 
@@ -158,23 +161,23 @@ def _fixed_buffers(
     layout: LayoutColumns,
     params: StageParams,
     all_params: Array,
-    trained: Array,
-) -> Array:
+) -> tuple[Array, Array]:
     """DeepSpeed: buckets of fixed size, and under ZeRO-3 the weights that may be live at once.
 
     Two buckets are allocated whole, however little is trained (deepspeed/runtime/zero/stage_1_and_2.py
-    backward). A module larger than that limit is gathered whole all the same: the head, while the loss runs.
+    backward). A module larger than the limit is gathered whole all the same: the head, while the loss runs.
+    A block lies twice, as it comes over the wire and cut into its parameters (partition_parameters.py
+    AllGatherCoalescedHandle).
     """
     sharding = training.sharding
     if not np.any(sharding.bucket_params) and not np.any(sharding.live_params):
-        return ZERO
+        return ZERO, ZERO
     many = layout.shard_group > 1
-    buckets = 2 * sharding.bucket_params * formats.compute
     gather = pick(training.adapter.lora == 1, formats.base_linear, formats.compute)
-    live = np.minimum(sharding.live_params + params.root_all / 2, all_params) * gather
+    live = np.minimum(sharding.live_params + params.root_all / 2, all_params) + params.block
     at_stage_3 = (layout.zero_stage == 3) * (sharding.live_params > 0)
-    fixed: Array = many * ((layout.zero_stage > 0) * buckets + at_stage_3 * live)
-    return fixed
+    buckets: Array = many * (layout.zero_stage > 0) * 2 * sharding.bucket_params * formats.compute
+    return buckets, many * at_stage_3 * live * gather
 
 
 def gather_root(training: TrainingColumns, formats: FormatColumns) -> Array:
