@@ -137,7 +137,7 @@ def refuse_failed(checks: tuple[PreflightCheck, ...]) -> None:
         return
     first = failed[0]
     code = NO_CREDENTIALS if first.name == "credentials" else FAILED
-    movable = all(c.name in ELSEWHERE_CHECKS for c in failed)
+    movable = all(c.name in ELSEWHERE_CHECKS and not c.detail.startswith("unknown") for c in failed)
     raise Stopped(f"{first.name}: {first.detail}", first.hint, code, ("region" if movable else None))
 
 
@@ -160,6 +160,7 @@ def confirm(run: Running, price: Priced, ceiling: Ceiling | None) -> Ceiling:
         Confirmation(
             launch_id=run.id,
             plan=plan,
+            kind=asked.kind,
             items=price.items,
             shown_usd_per_hour=price.shown_usd_per_hour,
             node_usd_per_hour=price.node_usd_per_hour,

@@ -85,6 +85,7 @@ class Confirmation(Record):
 
     launch_id: str
     plan: Plan
+    kind: CloudKind
     items: tuple[PriceItem, ...]
     shown_usd_per_hour: Decimal | None
     node_usd_per_hour: Decimal | None

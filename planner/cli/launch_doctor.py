@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import typer
 
 from clusters.clouds.base import CloudFault, PreflightCheck
 from clusters.launch import before
-from clusters.launch.nouns import FAILED, NO_CREDENTIALS
+from clusters.launch.nouns import FAILED, NO_CREDENTIALS, Hands, LaunchRequest
 from planner.cli import launch_hands, launch_request, ledger, screens_launch, text
 from planner.cli.launch_screen import screen_for
 from planner.cli.request import Options
@@ -42,6 +44,12 @@ def _of_plan(options: Options) -> tuple[PreflightCheck, ...]:
     hands = launch_hands.hands({**options, "no_calibration": True}, screen_for(options["json"], quiet=False))
     plan = launch_request.plan_of(options)
     request = launch_request.request_of(options, plan, launch_request.now())
+    with tempfile.TemporaryDirectory(prefix="plan-doctor-") as directory:
+        return _looked(request.model_copy(update={"directory": directory}), hands)
+
+
+def _looked(request: LaunchRequest, hands: Hands) -> tuple[PreflightCheck, ...]:
+    plan = request.plan
     live = [x for x in ledger.launches() if x.plan_id == plan.id and x.state != "gone"]
     own = PreflightCheck(
         name="no live launch",

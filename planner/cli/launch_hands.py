@@ -21,6 +21,8 @@ from clusters.launch.scrub import scrubber
 from clusters.ledger.store import Ledger
 from clusters.probing import ProbeError, Wishes, probe, request_of
 from planner.cli import calibration_store, launch_next, store
+from planner.cli.probe import keep_measured
+from planner.cli.probe_progress import ProgressLine
 from planner.cli.request import Options
 from planner.probed import ProbeResult, ProbeVerdict
 from planner.results import Plan
@@ -42,19 +44,25 @@ _YES = ("y", "yes")
 class RealProving:
     """The probe as a Ray job, its verdict, and the full run as another."""
 
-    def __init__(self, known: Residuals | None) -> None:
-        self._known = known
+    def __init__(self, known: Residuals | None, quiet: bool) -> None:
+        self._known, self._quiet = known, quiet
         self._on_cpu = False
 
     def probe(self, created: Created, plan: Plan, timeout_s: float, log: Log) -> ProbeResult:
-        """Run the probe on the cluster; on CPU workers where it has no GPU."""
+        """Run the probe on the cluster; on CPU workers where it has no GPU. What is measured is kept."""
         self._on_cpu = created.num_gpus == 0
-        wishes = Wishes(probe_timeout_s=timeout_s)
-        asked = request_of(of_plan(plan, on_cpu=self._on_cpu), wishes, plan.id)
+        subject = of_plan(plan, on_cpu=self._on_cpu)
+        asked = request_of(subject, Wishes(probe_timeout_s=timeout_s), plan.id)
+        progress = ProgressLine()
         try:
-            return probe(_jobs(created), asked, lambda progress: None, log)
+            tell = (lambda heard: None) if self._quiet else progress.tell
+            result = probe(_jobs(created), asked, tell, lambda line: None)
         except ProbeError as error:
             raise CloudFault("setup", str(error)) from error
+        finally:
+            progress.close()
+        keep_measured(subject, result)
+        return result
 
     def judge(self, plan: Plan, result: ProbeResult, budget_usd: Decimal | None) -> ProbeVerdict:
         """Hold the result against the plan."""
@@ -96,11 +104,11 @@ class RealProving:
 
 def hands(options: Options, screen: Screen) -> Hands:
     """Everything real."""
-    scrub = scrubber(os.environ)
+    scrub, quiet = scrubber(os.environ), bool(options.get("quiet"))
     return Hands(
         ledger=Ledger(store.data_dir(), scrub),
         cloud_of=cloud_of,
-        proving=RealProving(calibration_store.known({"no_calibration": False, **options})),
+        proving=RealProving(calibration_store.known({"no_calibration": False, **options}), quiet),
         price_now=price_now,
         next_plans=launch_next.next_plans,
         screen=screen,

@@ -47,7 +47,7 @@ def run(options: Options) -> int:
     plan_id = None if options["plan"] is None else store.find(options["plan"]).id
     found = document(subject, predicted_part(subject, result, known), result, verdict, plan_id)
     saved = _save(found)
-    _keep_measured(subject, result)
+    keep_measured(subject, result)
     _show(found, saved, options)
     return PASSED if verdict.verdict == "pass" else FAILED
 
@@ -174,7 +174,7 @@ def _save(found: ProbeDocument) -> str | None:
     return str(path)
 
 
-def _keep_measured(subject: Subject, result: ProbeResult) -> None:
+def keep_measured(subject: Subject, result: ProbeResult) -> None:
     """Let the next estimate rest on what was measured, where it was the plan's own step on GPUs."""
     line = None if subject.own_loop or result.failures else measured_run(subject.run, result)
     if line is None:

@@ -35,9 +35,13 @@ def _confirmation(c: Confirmation, now: datetime, term: Terminal) -> Iterator[li
     plan = c.plan
     shown, node = (units.usd_per_hour(v) for v in (c.shown_usd_per_hour, c.node_usd_per_hour))
     price = "unchanged" if shown == node else f"{node} a node, was {shown}"
+    here = c.kind == "local"
     age = units.age((now - plan.created).total_seconds())
-    yield text.paragraph(f"Plan {plan.id}, suggested {age} ago; price checked again now: {price}", term, " ")
-    yield _labelled("Cluster", f"{machines(plan)}   {units.usd_per_hour(_of(c, 'node', 'head'))}", term)
+    asked = "nothing is rented" if here else f"price checked again now: {price}"
+    yield text.paragraph(f"Plan {plan.id}, suggested {age} ago; {asked}", term, " ")
+    where = f"this machine, in place of {machines(plan)}" if here else machines(plan)
+    where += {"hosts": ", on hosts that exist"}.get(c.kind, "")
+    yield _labelled("Cluster", f"{where}   {units.usd_per_hour(_of(c, 'node', 'head'))}", term)
     if also := _also(c):
         yield _labelled("Also", f"{also} · egress not estimated", term)
     bounds = "creation ({}), probe ({}) and teardown ({})".format(
@@ -46,10 +50,8 @@ def _confirmation(c: Confirmation, now: datetime, term: Terminal) -> Iterator[li
             for s in (c.limits.create_timeout_s, c.limits.probe_timeout_s, c.limits.teardown_timeout_s)
         )
     )
-    at_most = units.usd(c.at_most_usd) if usd_per_hour(c.items) != 0 else "$0: nothing is rented"
-    yield _labelled(
-        "Probe", f"on the real model and layout; {bounds} at their limits cost at most {at_most}", term
-    )
+    at_most = f", which cost at most {units.usd(c.at_most_usd)}" if not here else ""
+    yield _labelled("Probe", f"on the real model and layout; limits: {bounds}{at_most}", term)
     yield _labelled("Then", _then(c), term)
     if c.keep:
         yield _labelled("Keep", "a cluster whose probe fails is left running, at its price (exit 7)", term)
@@ -92,7 +94,9 @@ def _also(c: Confirmation) -> str:
 
 def _then(c: Confirmation) -> str:
     candidate = c.plan.candidate
-    what = f"the full run, {units.hours_band(candidate.hours)}, {units.usd_band(candidate.cost_usd)}"
+    what = "the full run"
+    if c.kind != "local":  # what it takes on this machine nobody has said
+        what += f", {units.hours_band(candidate.hours)}, {units.usd_band(candidate.cost_usd)}"
     budget = "" if c.budget_usd is None else f"; never past {units.usd(c.budget_usd)}"
     command = f": {c.then}" if c.then else "; its address is handed over to you"
     return f"{what}{budget}{command}"

@@ -51,4 +51,6 @@ def _cells(row: LaunchRow, now: datetime) -> list[str]:
 
 def describe_place(row: LaunchRow) -> str:
     """Provider, place and machines of a launch."""
-    return f"{row.num_nodes} × {row.instance_type}, {row.provider} {row.region}"
+    if row.provider == "local":
+        return "this machine"
+    return f"{row.num_nodes} × {row.instance_type}, {row.provider} {row.region}".rstrip()
