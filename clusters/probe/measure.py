@@ -48,6 +48,14 @@ def built(run: Run, device: torch.device, seed: int) -> step.Trainer:
     return trainer
 
 
+def close(trainer: step.Trainer) -> None:
+    """End the process groups of a trainer that is not needed any more: NCCL's hold memory of the GPU."""
+    synchronize(trainer.device)
+    for group in trainer.mesh.get_all_groups() if trainer.mesh is not None else ():
+        if group is not dist.group.WORLD:
+            dist.destroy_process_group(group)
+
+
 def check_count(run: Run, expected: int | None) -> None:
     """Hold the spec's parameters against what the planner counts. Raises ``WrongCountError``."""
     counted = count_on_meta(run)

@@ -7,7 +7,7 @@ import gc
 
 import torch
 
-from .measure import Report, run_steps
+from .measure import Report, close, run_steps
 from .results import PrecisionCheck
 from .spec import Run
 from .step import build
@@ -33,4 +33,7 @@ def _losses(run: Run, device: torch.device, seed: int, report: Report) -> tuple[
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    return run_steps(build(run, device, seed=seed), 0, NUM_STEPS, seed, report).loss
+    trainer = build(run, device, seed=seed)
+    steps = run_steps(trainer, 0, NUM_STEPS, seed, report)
+    close(trainer)
+    return steps.loss

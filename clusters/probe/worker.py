@@ -146,7 +146,8 @@ def _model(request: ProbeRequest, place: Place, report: Reporter) -> Callable[[S
         raise RefusedError(f"{run.model.name}: {why}")
     measure.check_count(run, request.num_params)
     _limit(request, device)
-    _exercise(run, device)
+    if device.type == "cpu":
+        _exercise(run, device)
     depths = scale.depths(run, request.scale, _limits(request, place))
     report.put("depths", depths)
 
@@ -172,6 +173,7 @@ def _at_depth(
         report.put(f"memory {layers}", measure.peak_memory(place.rank, device, baseline))
     if "steps" in phases:
         report.put(f"steps {layers}", steps)
+    measure.close(trainer)
     del trainer
     gc.collect()
 
@@ -289,3 +291,4 @@ def _exercise(run: Run, device: torch.device) -> None:
     trainer = step.build(small, device)
     for _ in range(2):
         step.train_step(trainer, step.synthetic_batches(trainer, 0))
+    measure.close(trainer)
