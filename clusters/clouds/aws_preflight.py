@@ -54,7 +54,9 @@ def _checked(name: str, hint: str, look: Callable[[], tuple[bool, str]]) -> Pref
         with sorted_faults(name):
             passed, detail = look()
     except CloudFault as fault:
-        return PreflightCheck(name=name, passed=False, detail=f"unknown: {fault}", hint=fault.hint or hint)
+        return PreflightCheck(
+            name=name, passed=False, detail=f"unknown: {fault}", hint=fault.hint or hint, fault=fault.kind
+        )
     return PreflightCheck(name=name, passed=passed, detail=detail, hint="" if passed else hint)
 
 

@@ -48,12 +48,13 @@ class CloudFault(Exception):  # noqa: N818 (a fault of the cloud, sorted)
 
 
 class PreflightCheck(Record):
-    """One look before anything bills. ``passed`` is ``False`` also where nobody could tell."""
+    """One look before anything bills. ``passed`` is ``False`` also where nobody could tell: see ``fault``."""
 
     name: str
     passed: bool
     detail: str
     hint: str = ""
+    fault: FaultKind | None = None  # why nobody could tell
 
 
 class Place(Record):

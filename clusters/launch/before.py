@@ -136,9 +136,14 @@ def refuse_failed(checks: tuple[PreflightCheck, ...]) -> None:
     if not failed:
         return
     first = failed[0]
-    code = NO_CREDENTIALS if first.name == "credentials" else FAILED
-    movable = all(c.name in ELSEWHERE_CHECKS and not c.detail.startswith("unknown") for c in failed)
+    code = NO_CREDENTIALS if credentials_missing(first) else FAILED
+    movable = all(c.name in ELSEWHERE_CHECKS and c.fault in (None, "quota", "capacity") for c in failed)
     raise Stopped(f"{first.name}: {first.detail}", first.hint, code, ("region" if movable else None))
+
+
+def credentials_missing(failed: PreflightCheck) -> bool:
+    """Whether a check failed because the provider does not know who asks, and not for lack of an answer."""
+    return failed.fault == "credentials" or (failed.name == "credentials" and failed.fault is None)
 
 
 def confirm(run: Running, price: Priced, ceiling: Ceiling | None) -> Ceiling:

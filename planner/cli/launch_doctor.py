@@ -37,7 +37,8 @@ def run(options: Options) -> int:
         typer.echo(screens_launch.checks(found, text.terminal()))
     if passed:
         return 0
-    return NO_CREDENTIALS if any(c.name == "credentials" and not c.passed for c in found) else FAILED
+    failed = [c for c in found if not c.passed]
+    return NO_CREDENTIALS if any(before.credentials_missing(c) for c in failed) else FAILED
 
 
 def _of_plan(options: Options) -> tuple[PreflightCheck, ...]:
