@@ -15,7 +15,9 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import gettempdir
 from types import TracebackType
 from typing import Any, cast
 
@@ -31,6 +33,7 @@ from ray.train.v2.torch.torch_trainer import TorchTrainer
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .board import Board, Parts
+from .hardware import nccl_environment
 from .request import ProbeRequest
 from .results import Failure
 from .worker import Task, work
@@ -89,7 +92,9 @@ def fit(request: ProbeRequest, board: ActorHandle[Board], scratch: Path) -> Part
             placement_strategy="PACK",
         ),
         torch_config=ProbeTorchConfig(
-            backend=request.backend, timeout_s=max(int(request.collective_timeout_s), 1)
+            backend=request.backend,
+            timeout_s=max(int(request.collective_timeout_s), 1),
+            nccl_log=request.use_gpu and "hardware" in request.phases,
         ),
         run_config=RunConfig(
             name="probe",
@@ -150,8 +155,14 @@ class _Trainer(TorchTrainer):
 # ------------------------------------------------------------------------------- the process group
 
 
+@dataclass
 class ProbeTorchConfig(TorchConfig):
-    """Ray's process group, with gloo on the interface that Ray itself uses."""
+    """Ray's process group, with gloo on the interface that Ray itself uses.
+
+    ``nccl_log``: NCCL writes down what it talks over; the hardware readings read and delete that file.
+    """
+
+    nccl_log: bool = False
 
     @property
     def backend_cls(self) -> type[Backend]:
@@ -164,6 +175,8 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc]
 
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:  # noqa: ANN401
         worker_group.execute(_choose_interface)
+        if cast(ProbeTorchConfig, backend_config).nccl_log:
+            worker_group.execute(_write_nccl_log)
         super().on_start(worker_group, backend_config)
 
 
@@ -172,6 +185,11 @@ def _choose_interface() -> None:
     name = interface_of(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
     if name is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+
+def _write_nccl_log() -> None:
+    """Have NCCL of this worker say what it chooses, before its first communicator."""
+    os.environ.update(nccl_environment(gettempdir()))
 
 
 def interface_of(address: str) -> str | None:

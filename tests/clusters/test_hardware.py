@@ -353,8 +353,9 @@ def test_transport_is_what_nccl_says_it_uses(log, kind, nics, paths):
 def nccl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, expected: Expected) -> dict[str, Reading]:
     monkeypatch.setenv("NCCL_DEBUG_FILE", transport.nccl_environment(str(tmp_path))["NCCL_DEBUG_FILE"])
     name = os.uname().nodename.split(".")[0]
-    (tmp_path / f"nccl.{name}.{os.getpid()}").write_text(log)
+    (tmp_path / f"plan-probe-nccl.{name}.{os.getpid()}").write_text(log)
     _, found = transport.transport_readings(expected, "nccl", num_nodes=2)
+    assert list(tmp_path.iterdir()) == [], "the log is gone once it is read"
     return {r.name: r for r in found}
 
 

@@ -17,6 +17,7 @@ import re
 import socket
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..request import Expected
 from ..results import Reading
@@ -39,17 +40,20 @@ def nccl_environment(folder: str) -> dict[str, str]:
     return {
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P",
-        "NCCL_DEBUG_FILE": f"{folder}/nccl.%h.%p",
+        "NCCL_DEBUG_FILE": f"{folder}/plan-probe-nccl.%h.%p",
     }
 
 
 def nccl_log() -> Said:
-    """Log of this process, whose name NCCL makes of host and process id."""
+    """Log of this process, whose name NCCL makes of host and process id; the file is deleted with that."""
     told = os.environ.get("NCCL_DEBUG_FILE", "")
     if not told:
         return Said(None, "NCCL was not told to write a log (NCCL_DEBUG_FILE)")
     host = socket.gethostname().split(".")[0]  # as NCCL's getHostName cuts it
-    return read_file(told.replace("%h", host).replace("%p", str(os.getpid())))
+    path = Path(told.replace("%h", host).replace("%p", str(os.getpid())))
+    said = read_file(path)
+    path.unlink(missing_ok=True)
+    return said
 
 
 def parse_log(text: str) -> Transport | None:
