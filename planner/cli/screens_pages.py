@@ -20,7 +20,7 @@ _PRINTED: dict[Unit, Callable[[float], str]] = {
     "usd/h": units.usd_per_hour,
     "tokens/s": units.tokens_per_s,
     "FLOPs/s": lambda value: f"{units.tflops(value)} TFLOPS",
-    "count": lambda value: f"{value:.2g}" if value < 9.95 else units.count(value),
+    "count": lambda value: "< 0.001" if 0 < value < 0.001 else units.count(value),
 }
 _LEAST_NOTE = 24
 
