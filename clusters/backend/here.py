@@ -35,8 +35,10 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 _TRIES = 3  # a port that was free may be taken a moment later
 _LOOK_EVERY_S = 0.1
+_QUIET_LOOKS = 4
 _REQUEST_S = 5.0
 _END_OF_LOG = 2000
+_PASSING = ("port", "deadline exceeded")  # a port that was taken meanwhile, a machine that is too busy
 _TMP = "tmp"
 _RAY = "ray"  # below our own directory: Ray opens its own to everybody
 
@@ -98,7 +100,7 @@ def start(ray_id: str, wanted: Wanted = Wanted()) -> LocalRay:  # noqa: B008 (fr
             if isinstance(found, LocalRay):
                 return found
             _end_processes(ray_id, STOP_TIMEOUT_S)
-            if not tries_left or "port" not in found.lower():
+            if not tries_left or not any(word in found.lower() for word in _PASSING):
                 raise LocalRayError(f"ray start failed: {found}")
     except BaseException:
         stop(ray_id)
@@ -240,10 +242,17 @@ def _answers(address: str, token: Path, until: float) -> bool:
 
 
 def _end_processes(ray_id: str, timeout_s: float) -> None:
-    """Kill what carries the id until nothing does: what dies may have started something else meanwhile."""
+    """Kill what carries the id until nothing does, several looks in a row.
+
+    What dies may have started something else meanwhile, and a process shows no environment for the instant in
+    which it becomes another program.
+    """
     until = time.monotonic() + timeout_s
-    while left := processes(ray_id):
-        if time.monotonic() > until:
+    quiet = 0
+    while quiet < _QUIET_LOOKS:
+        left = processes(ray_id)
+        quiet = 0 if left else quiet + 1
+        if left and time.monotonic() > until:
             raise LocalRayError(f"processes of Ray {ray_id} still run: {', '.join(map(str, left))}")
         for pid in left:
             with contextlib.suppress(ProcessLookupError):

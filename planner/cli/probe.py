@@ -19,20 +19,28 @@ from planner.cli.probe_json import ProbeDocument, document
 from planner.cli.probe_progress import ProgressLine
 from planner.cli.probe_subject import Found, found_here, found_on, subject_of
 from planner.cli.request import Options
-from planner.errors import UserError
+from planner.errors import MissingCredentialsError, UserError
 from planner.probed import ProbeResult
 from planner.trust.measured import measured_run
 from planner.verdict import Subject, judge
 from planner.verdict.subject import predicted_part
 
-PASSED, FAILED = 0, 5
+PASSED, NOT_RUN, FAILED = 0, 1, 5
 DEFAULT_TIMEOUT_S = 600.0
 _OBJECT_STORE_BYTES = 128 * 2**20
 PROBES = Path(".plan") / "probes"
 
 
+class _NotRunError(Exception):
+    """Nothing was measured, and not because of what the user asked for."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
 def run(options: Options) -> int:
-    """Probe, judge, print, keep; returns 0 where it passed, 5 where it did not."""
+    """Probe, judge, print, keep; returns 0 where it passed, 5 where it did not, 1 where it did not run."""
     wishes = _wishes(options)
     progress = ProgressLine()
     try:
@@ -40,6 +48,10 @@ def run(options: Options) -> int:
             subject, result = _here(options, wishes, progress)
         else:
             subject, result = _there(options, wishes, progress)
+    except _NotRunError as error:
+        progress.close()
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n\nhint: {error.hint}\n")
+        return NOT_RUN
     finally:
         progress.close()
     known = calibration_store.known(options)
@@ -100,9 +112,9 @@ def _here(options: Options, wishes: Wishes, progress: ProgressLine) -> tuple[Sub
             jobs = connect(ray.address, ray.auth_token_path)
             return subject, _probe(jobs, subject, wishes, options, progress, ours=True)
     except here.LocalRayError as error:
-        raise UserError(str(error), "plan probe --address http://HEAD:8265   (a Ray that runs)") from None
+        raise _NotRunError(str(error), "plan probe --address http://HEAD:8265   (a Ray that runs)") from None
     except JobsError as error:
-        raise UserError(str(error), "plan probe") from None
+        raise _NotRunError(str(error), "plan probe") from None
 
 
 def _there(options: Options, wishes: Wishes, progress: ProgressLine) -> tuple[Subject, ProbeResult]:
@@ -117,12 +129,9 @@ def _there(options: Options, wishes: Wishes, progress: ProgressLine) -> tuple[Su
         subject = subject_of(options, found)
         return subject, _probe(jobs, subject, wishes, options, progress, ours=False)
     except JobsError as error:
-        hint = (
-            "--auth-token-file FILE"
-            if error.kind == "forbidden"
-            else "ray status; --address http://HEAD:8265"
-        )
-        raise UserError(str(error), hint) from None
+        if error.kind == "forbidden":
+            raise MissingCredentialsError(str(error), "plan probe --auth-token-file FILE") from None
+        raise _NotRunError(str(error), "ray status; plan probe --address http://HEAD:8265") from None
 
 
 def _probe(
@@ -146,7 +155,7 @@ def _probe(
             stop_s=0.0 if ours else probing.STOP_S,
         )
     except ProbeError as error:
-        raise UserError(str(error), "ray job list --address http://HEAD:8265") from None
+        raise _NotRunError(str(error), "ray job list --address http://HEAD:8265") from None
 
 
 # --------------------------------------------------------------------------------------- what remains

@@ -79,7 +79,7 @@ def subject_of(options: Options, found: Found) -> Subject:
 
 def _of_plan(options: Options, found: Found) -> Subject:
     """The saved plan; its machines must be the ones that are there."""
-    given = [name for name in _OF_A_RUN if options[name] is not None]
+    given = [name for name in _OF_A_RUN if options[name]]
     if given:
         flag = f"--{given[0].replace('_', '-')}"
         raise UserError(
