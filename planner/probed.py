@@ -106,13 +106,18 @@ class RankMemory(Record):
 
 
 class MeasuredSteps(Record):
-    """Optimizer steps after warm-up, on every rank: ``seconds[i]`` is step i of the slowest rank."""
+    """Optimizer steps after warm-up, on every rank: ``seconds[i]`` is step i of the slowest rank.
+
+    Ranks wait for each other in a step. ``layer_s_by_rank``: one layer on each rank alone, without
+    communication, where a slow GPU shows; empty where it was not timed (on CPUs).
+    """
 
     seconds: tuple[float, ...]
     median_s_by_rank: tuple[float, ...]
     loader_s: float
     tokens_per_step: int
     loss: tuple[float, ...]
+    layer_s_by_rank: tuple[float, ...] = ()
 
 
 class PrecisionCheck(Record):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from .measure import RankSteps, joined
@@ -74,7 +75,10 @@ def _memory(parts: Parts, layers: int) -> tuple[RankMemory, ...]:
 def _steps(parts: Parts, layers: int, num_ranks: int) -> MeasuredSteps | None:
     """Steps of a depth, where every rank has timed them."""
     told = cast(list[RankSteps], _by_rank(parts, f"steps {layers}"))
-    return joined(told) if len(told) == num_ranks else None
+    if len(told) != num_ranks:
+        return None
+    alone = [each for each in _by_rank(parts, "layer alone") if each is not None]
+    return replace(joined(told), layer_s_by_rank=tuple(alone) if len(alone) == num_ranks else ())
 
 
 def _cut(parts: Parts, depths: tuple[int, ...], whole: int, num_ranks: int) -> tuple[Depth, ...]:

@@ -7,7 +7,8 @@ import gc
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch.distributed as dist
 from ray.actor import ActorHandle
 from ray.train.torch import get_device
 
-from . import collectives, entrypoint, hardware, measure, memory_cpu, precision, scale, step
+from . import alone, collectives, entrypoint, hardware, measure, memory_cpu, precision, scale, step
 from .board import Board, Reporter
 from .model import count_on_meta
 from .place import Place, find_place
@@ -80,7 +81,8 @@ def work(config: dict[str, Any]) -> dict[str, dict[int, object]]:
                 _collectives(task.request, place, report)
             else:
                 model = model or _model(task.request, place, report)
-                model(phases)
+                with _limited(task.request, device):
+                    model(phases)
         _check_precision(task.request, place, report)
         return _gathered(report.parts)
 
@@ -139,17 +141,18 @@ def _model(request: ProbeRequest, place: Place, report: Reporter) -> Callable[[S
     device, run = place.device, read_plan(request.plan)
     if request.entrypoint is not None:
         loop = entrypoint.load(request.entrypoint)
-        _limit(request, device)
         return lambda phases: _users_loop(loop, request, phases, place, report)
     why = refusal(run, device.type, place.num_ranks)
     if why:
         raise RefusedError(f"{run.model.name}: {why}")
     measure.check_count(run, request.num_params)
-    _limit(request, device)
     if device.type == "cpu":
         _exercise(run, device)
-    depths = scale.depths(run, request.scale, _limits(request, place))
+    limits = _limits(request, place)
+    depths = scale.depths(run, request.scale, limits)
     report.put("depths", depths)
+    if device.type == "cuda" and "steps" in request.phases:
+        report.put("layer alone", alone.layer_seconds(run, device, limits.free_bytes))
 
     def at_every_depth(phases: Sequence[Phase]) -> None:
         for layers in depths:
@@ -225,16 +228,21 @@ def _set_allocator(phases: Sequence[Phase], device: torch.device) -> None:
         memory_cpu.keep_freed(keep="memory" not in phases)
 
 
-def _limit(request: ProbeRequest, device: torch.device) -> None:
-    """Let this rank hold no more than the request says."""
+@contextmanager
+def _limited(request: ProbeRequest, device: torch.device) -> Iterator[None]:
+    """Let this rank hold no more than the request says. An error leaves the limit: it says what was free."""
     most = request.memory_limit_bytes
     if most is None:
-        return
-    if device.type == "cuda":
+        yield
+    elif device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(most / total, 1.0), device)
+        yield
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
     else:
         memory_cpu.limit(most)
+        yield
+        memory_cpu.lift_limit()
 
 
 def _limits(request: ProbeRequest, place: Place) -> scale.Limits:

@@ -197,8 +197,8 @@ def _step_time(subject: Subject, part: Estimate, steps: MeasuredSteps, said: str
 
 
 def slowest_rank(steps: MeasuredSteps) -> tuple[int, float]:
-    """Rank whose median step is longest, and how long that is against the median rank."""
-    each = steps.median_s_by_rank
+    """Rank that takes longest by itself, else in a step, and how long that is against the median rank."""
+    each = steps.layer_s_by_rank or steps.median_s_by_rank
     rank = max(range(len(each)), key=lambda i: each[i])
     return rank, each[rank] / median(each)
 

@@ -1,4 +1,4 @@
-"""What runs on the workers of ``test_probe_job.py``: loops of a user, and a rank that adds wrongly."""
+"""What runs on the workers of ``test_probe_job.py``: a user's loop, and a rank that adds wrongly."""
 
 import os
 import signal
@@ -8,29 +8,29 @@ import torch.distributed as dist
 
 from clusters.probe import worker
 
+_calls = []
 
-def trains(context) -> None:
-    """A user's loop that learns one number."""
+
+def trains_then_dies(context) -> None:
+    """A user's loop that learns one number; when it is called again its second rank is killed.
+
+    Linux kills a process like that where memory is short.
+    """
+    _calls.append(context)
     weight = torch.ones(1, requires_grad=True)
     while True:
         with context.loading():
             target = torch.zeros(1)
         loss = (weight - target).pow(2).sum()
         loss.backward()
+        if len(_calls) > 1 and context.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.all_reduce(weight.grad)
         with torch.no_grad():
-            dist.all_reduce(weight.grad)
             weight -= 0.1 * weight.grad
-            weight.grad = None
+        weight.grad = None
         if not context.step_done(loss):
             break
-
-
-def dies(context) -> None:
-    """A loop whose second rank is killed, as Linux does where memory is short."""
-    context.step_done(1.0)
-    if context.rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    dist.barrier()
 
 
 def spoils(config: dict) -> dict:

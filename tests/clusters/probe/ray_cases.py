@@ -5,6 +5,7 @@ A script of its own: Ray needs sockets, and its processes must not outlive it.
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -31,6 +32,7 @@ def probed(case: dict) -> dict:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="rp", dir="/tmp", ignore_cleanup_errors=True) as home:
         ray.init(
             address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=home,

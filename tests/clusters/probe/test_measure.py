@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from clusters.probe import entrypoint, measure, precision, spec, step
+from clusters.probe import alone, entrypoint, measure, precision, spec, step
 from clusters.probe.failures import WrongCountError
 from clusters.probe.measure import RankSteps
 
@@ -167,3 +167,16 @@ def test_an_entrypoint_that_is_not_there_is_refused(monkeypatch, name, said):
     monkeypatch.setitem(sys.modules, "mine", mine)
     with pytest.raises(spec.RefusedError, match=said):
         entrypoint.load(name)
+
+
+# ------------------------------------------------------------------------------------ one layer alone
+
+
+@pytest.mark.parametrize("precision_", ["fp32", "bf16", "bf16-pure"])
+def test_one_layer_is_timed_without_any_other_rank(precision_):
+    seconds = alone.layer_seconds(run({"precision": precision_}, zero_stage=3, dp=8), CPU, free_bytes=1e9)
+    assert seconds > 0
+
+
+def test_a_layer_that_has_no_room_beside_others_is_not_timed():
+    assert alone.layer_seconds(run(), CPU, free_bytes=1e5) is None

@@ -80,10 +80,8 @@ CASES = {
     "ddp": asked(plan(LARGE, micro_batch=2), "memory"),
     "fsdp": asked(plan(LARGE, micro_batch=2, zero_stage=3), "memory"),
     "no memory": asked(plan(LARGE, micro_batch=2), "memory", memory_limit_bytes=ROOM),
-    "wrong count": asked(plan(TINY), "collectives", "steps", num_params=params(TINY) + 1),
-    "wrong sums": asked(plan(TINY), "collectives") | {"spoilt": True},
-    "own loop": asked(plan(TINY), "steps", entrypoint="loops:trains"),
-    "killed": asked(plan(TINY), "steps", entrypoint="loops:dies"),
+    "wrong": asked(plan(TINY), "collectives", "steps", num_params=params(TINY) + 1) | {"spoilt": True},
+    "killed": asked(plan(TINY), "memory", "steps", entrypoint="loops:trains_then_dies"),
 }
 
 
@@ -184,7 +182,7 @@ def test_a_rank_without_memory_says_what_it_asked_for_and_what_was_free(found):
 
 
 def test_a_model_of_another_size_ends_the_probe_and_keeps_what_came_before(found):
-    result = found["wrong count"]
+    result = found["wrong"]
     assert only_failure(result)["kind"] == "wrong-count"
     assert f"{params(TINY):,}" in only_failure(result)["message"]
     assert result["collectives"]
@@ -192,23 +190,21 @@ def test_a_model_of_another_size_ends_the_probe_and_keeps_what_came_before(found
 
 
 def test_a_rank_that_is_left_with_wrong_sums_is_named(found):
-    sums = [each for each in found["wrong sums"]["collectives"] if each["op"] == "all_reduce"]
+    sums = [each for each in found["wrong"]["collectives"] if each["op"] == "all_reduce"]
     assert sums
     assert all(not each["correct"] and each["wrong_ranks"] == [1] for each in sums)
 
 
-def test_a_users_own_loop_is_timed_by_what_it_says(found):
-    result = found["own loop"]
-    assert result["failures"] == []
-    assert len(result["steps"]["seconds"]) == 6
-    assert result["steps"]["loss"][-1] < result["steps"]["loss"][0]
-    assert result["num_params"] is None
-
-
-def test_a_killed_worker_is_lost_with_rank_and_node(found):
+def test_a_worker_that_is_killed_in_a_users_loop_is_lost_with_rank_and_node(found):
     failure = only_failure(found["killed"])
-    assert (failure["kind"], failure["rank"]) == ("worker-lost", 1)
+    assert (failure["kind"], failure["phase"], failure["rank"]) == ("worker-lost", "steps", 1)
     assert failure["node"]
+
+
+def test_memory_of_a_users_loop_is_kept_when_its_steps_fail(found):
+    assert [each["rank"] for each in found["killed"]["memory"]] == [0, 1]
+    assert found["killed"]["steps"] is None
+    assert found["killed"]["num_params"] is None
 
 
 def test_nothing_of_a_probe_is_left(found):
