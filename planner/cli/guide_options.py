@@ -21,15 +21,15 @@ Sizes = Annotated[
 Topic = Annotated[
     Text,
     typer.Argument(
-        metavar="[TOPIC]", autocompletion=complete.topics, help="What to explain.", show_default=False
+        metavar="TOPIC", autocompletion=complete.topics, help="What to explain.", show_default=False
     ),
 ]
 HelpPage = Annotated[
     Text,
     typer.Argument(
-        metavar="[PAGE]",
+        metavar="PAGE",
         autocompletion=complete.help_pages,
-        help="conventions, exit-codes or environment.",
+        help="conventions, exit-codes, environment, or a command.",
         show_default=False,
     ),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from planner.cli import conventions, text
+from planner.cli.app import app
 from planner.cli.conventions import Entry
 from planner.cli.request import Options, choice
 from planner.cli.text import Column
@@ -36,8 +37,12 @@ class HelpDocument(Record):
 
 
 def run(options: Options) -> int:
-    """Print a page; alone, the names of the pages."""
-    page = choice(options["page"], PAGES, "plan help")
+    """Print a page, or the help of a command; alone, the names of the pages."""
+    commands = _commands()
+    page = choice(options["page"], (*PAGES, *commands), "plan help")
+    if page in commands:
+        app([page, "--help"], prog_name="plan", standalone_mode=False)
+        return 0
     if page is None:
         typer.echo("\n".join(f"plan help {name}" for name in PAGES))
         typer.echo("plan COMMAND --help\nplan explain  (topics: memory, precision, spot, …)")
@@ -50,6 +55,12 @@ def run(options: Options) -> int:
     else:
         typer.echo(_screen(page, found, credentials))
     return 0
+
+
+def _commands() -> tuple[str, ...]:
+    """Names of all commands and groups of them."""
+    alone = [c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands]
+    return (*alone, *(str(group.name) for group in app.registered_groups))
 
 
 def _entries(page: str) -> tuple[Entry, ...]:

@@ -62,6 +62,12 @@ def test_alone_it_names_its_pages(capsys: pytest.CaptureFixture[str]):
     assert all(f"plan help {page}" in said for page in help_pages.PAGES)
 
 
+@pytest.mark.parametrize("command", ["suggest", "prices", "help"])
+def test_help_of_a_command_is_its_page(command: str, capsys: pytest.CaptureFixture[str]):
+    assert main.run(["help", command]) == 0
+    assert f"Usage: plan {command}" in capsys.readouterr().out
+
+
 def test_help_as_json_keeps_to_its_schema(capsys: pytest.CaptureFixture[str]):
     assert main.run(["help", "environment", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
