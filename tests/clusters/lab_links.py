@@ -52,6 +52,11 @@ def measure(rates: list[str], cases: dict[str, dict]) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def make_bridge() -> None:
+    sh("mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns")
+    sh(f"ip link set lo up; ip link add {BRIDGE} type bridge && ip link set {BRIDGE} up")
+
+
 def add_host(number: int, rate: str) -> str:
     """A namespace with one link to the bridge, shaped on both of its ends. Returns its name."""
     name = f"link{number}"
@@ -93,8 +98,7 @@ def start_rank(host: str, rank: int, asked: dict) -> subprocess.Popen[str]:
 
 def main() -> None:
     told = json.load(sys.stdin)
-    sh("mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns")
-    sh(f"ip link set lo up; ip link add {BRIDGE} type bridge && ip link set {BRIDGE} up")
+    make_bridge()
     hosts = [add_host(number, rate) for number, rate in enumerate(told["rates"])]
     asked = {
         "nodes": list(range(len(hosts))),
