@@ -102,9 +102,10 @@ class Proving:
         within = budget_usd is None or self.cost_usd <= budget_usd
         cost = Band(low=self.cost_usd * 0.9, mid=self.cost_usd, high=self.cost_usd * 1.1)
         hours = Band(low=9, mid=10, high=11)
-        check = Check(name="step time", predicted=None, measured=1.0, limit=2.0, unit="s", passed=self.passes)
+        passed = self.passes and not result.failures
+        check = Check(name="step time", predicted=None, measured=1.0, limit=2.0, unit="s", passed=passed)
         return ProbeVerdict(
-            verdict="pass" if self.passes else "fail",
+            verdict="pass" if passed else "fail",
             checks=(check,),
             repriced=Repriced(hours=hours, cost_usd=cost, budget_usd=budget_usd, within_budget=within),
             advice=("--recompute full",),

@@ -23,7 +23,7 @@ from clusters.ledger.store import Ledger
 from planner.launched import STATES, Resource, Transition
 from tests.clusters import tools
 from tests.clusters.clouds.stand_in import RayWithoutSsh
-from tests.clusters.launch.hands import Clock, Proving, Screen, hands, request
+from tests.clusters.launch.hands import LIMITS, Clock, Proving, Screen, hands, request
 from tests.clusters.launch.wire import (
     Killed,
     OneSession,
@@ -151,6 +151,7 @@ class World:
     image: str = ""
     plans: tuple = ()
     then: str | None = "python train.py"
+    looks: int = LIMITS.looks
 
     def __post_init__(self) -> None:
         self.ec2 = self.session.client("ec2", REGION)
@@ -180,7 +181,9 @@ class World:
         choices = tools.choices(
             launch_id="by-hand", subnet=None, security_group=None, image=self.image, ssh_key="-"
         )
-        return machine.launch(request(self.directory, choices=choices, then=self.then), self.hands())
+        limits = LIMITS.model_copy(update={"looks": self.looks})
+        asked = request(self.directory, choices=choices, then=self.then, limits=limits)
+        return machine.launch(asked, self.hands())
 
     def heal(self) -> None:
         """What went wrong is over; the ledger's process may be a new one."""
@@ -504,6 +507,29 @@ def uncovered() -> list[tuple[str, str]]:
     """Pairs that are neither a cell nor excluded with a reason."""
     covered = {(c.state, c.fault) for c in cells()} | set(EXCLUDED)
     return [(state, fault) for state in STATES for fault in FAULTS if (state, fault) not in covered]
+
+
+# ------------------------------------------------------------------------------------- two at once
+
+
+def run_two(world: World) -> list[str]:
+    """A second process resumes the launch while the first creates: it must be refused."""
+    refused: list[str] = []
+
+    def resume() -> None:
+        world.ray.during_up = lambda: None
+        try:
+            machine.resume(LAUNCH, world.hands())
+        except machine.RefusedError as error:
+            refused.append(str(error))
+
+    world.ray.during_up = resume
+    with on(world.wire):
+        finished = world.launch()
+        found = [] if refused else ["the second process was not refused"]
+        found += _against(DONE, finished, world)
+        found += _settled(world)
+    return [f"two at once: {problem}" for problem in found]
 
 
 # ------------------------------------------------------------------------------------- kills

@@ -50,6 +50,7 @@ class Wire:
     state: str = ""
     calls: list[tuple[str, str, dict]] = field(default_factory=list)
     empty: dict[str, str] = field(default_factory=dict)  # operation: key of its answer that holds nothing
+    rewrite: Callable[[str, dict], dict] = lambda operation, params: params
     dead: bool = False
     ledger_state: Callable[[], str] = lambda: ""
     states_at_creates: list[str] = field(default_factory=list)
@@ -61,6 +62,7 @@ class Wire:
     def call(self, real: Callable, client: object, operation: str, params: dict) -> object:
         if self.dead:
             raise Killed
+        params = self.rewrite(operation, params)
         rule = next((r for r in self.rules if self._applies(r, operation, params)), None)
         if rule is not None:
             rule.times -= 1
