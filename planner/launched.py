@@ -54,6 +54,7 @@ ResourceKind = Literal[
     "ray-on-host",
     "ray-job",
     "ray-cluster",
+    "pod",
 ]
 
 

@@ -35,4 +35,8 @@ def cloud_for(kind: CloudKind, choices: Choices, regions: Sequence[str] = ()) ->
                 "a launch on hosts needs their addresses", "plan launch PLAN --hosts 10.0.0.2,10.0.0.3"
             )
         return HostsCloud(choices.hosts, choices.ssh_user, choices.ssh_key)
+    if kind == "kuberay":
+        from clusters.clouds.kuberay import KubeRayCloud
+
+        return KubeRayCloud(choices)
     raise UserError(f"no launch on {kind} yet", "plan cluster PLAN   writes the files for it")

@@ -48,6 +48,10 @@ class Choices(Record):
     ssh_public_key: str | None = None
     preinstalled: bool = False
     storage: str | None = None
+    kubeconfig: str | None = None
+    kube_context: str | None = None
+    namespace: str = "default"
+    node_selector: tuple[str, ...] = ()
     auth_token: str = "~/.ray/auth_token"
 
     def seconds_left(self) -> int:

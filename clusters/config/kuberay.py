@@ -46,7 +46,8 @@ def ray_job(cluster: Cluster, choices: Choices) -> Document:
 
 
 def _metadata(cluster: Cluster, choices: Choices) -> Document:
-    return {"name": cluster.name, "labels": guards.label_tags(cluster, choices)}
+    labels = guards.label_tags(cluster, choices)
+    return {"name": cluster.name, "namespace": choices.namespace, "labels": labels}
 
 
 def _cluster_spec(cluster: Cluster, choices: Choices) -> Document:
@@ -70,7 +71,7 @@ def _cluster_spec(cluster: Cluster, choices: Choices) -> Document:
                     "num-gpus": str(cluster.gpus_per_node),
                     "resources": f'"{{\\"accelerator_type:{cluster.gpu.ray_accelerator_type}\\": 1}}"',
                 },
-                "template": {"metadata": {"labels": labels}, "spec": _gpu_pod(cluster)},
+                "template": {"metadata": {"labels": labels}, "spec": _gpu_pod(cluster, choices)},
             }
         ],
     }
@@ -84,15 +85,17 @@ def _head_pod(cluster: Cluster) -> Document:
     }
 
 
-def _gpu_pod(cluster: Cluster) -> Document:
+def _gpu_pod(cluster: Cluster, choices: Choices) -> Document:
     """Pod of a GPU node: all its GPUs, and all its EFA interfaces where pods talk to each other."""
     vendor = "amd" if cluster.gpu.vendor == "amd" else "nvidia"
     size: Document = {f"{vendor}.com/gpu": cluster.gpus_per_node}
     num_efa = aws_network.efa_interfaces(cluster.instance_type) if cluster.provider == "aws" else 0
     if num_efa and cluster.num_nodes > 1:
         size["vpc.amazonaws.com/efa"] = num_efa
+    chosen = dict(pair.split("=", 1) for pair in choices.node_selector)
     return {
-        "containers": [_container("ray-worker", _image(cluster), size)],
+        **({"nodeSelector": chosen} if chosen else {}),
+        "containers": [_container("ray-worker", choices.image or _image(cluster), size)],
         "tolerations": [{"key": f"{vendor}.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "volumes": _volumes(cluster),
     }
