@@ -14,7 +14,9 @@ from typing import cast, get_args
 
 from clusters.clouds.base import CloudFault, FaultKind
 
-_CODE = re.compile(r"An error occurred \(([A-Za-z0-9.]+)\)")
+_CODE = re.compile(r"(?:An error occurred|Node Launch Exception) \(([A-Za-z0-9.]+)\)")
+# Lines of the launcher and of ssh around what a host says; frames of a traceback.
+_OF_RAY = re.compile(r"\d{4}-\d\d-\d\d |.*Shared connection to |\s|\(ended after ")
 # What Ray, ssh and botocore print; the first that is found decides.
 _SAID: tuple[tuple[re.Pattern[str], FaultKind, str], ...] = (
     (re.compile(r"NoCredentialsError|Unable to locate credentials|PartialCredentialsError"), "credentials",
@@ -63,7 +65,8 @@ def of_launcher(step: str, said: str, timed_out: bool) -> CloudFault:
     for pattern, kind, hint in _SAID:
         found = pattern.search(said)
         if found:
-            return CloudFault(kind, f"{step}: {_line_of(said, found.group(0))}", hint, _end(said))
+            told = _told(said) if kind == "setup" else _line_of(said, found.group(0))
+            return CloudFault(kind, f"{step}: {told}", hint, _end(said))
     if timed_out:
         return CloudFault("timeout", f"{step} took too long", log=_end(said))
     return CloudFault("setup", f"{step} failed: {_last(said)}", log=_end(said))
@@ -85,6 +88,13 @@ def of_nodes(wanted: int, joined: int, codes: str, said: str) -> CloudFault:
 def _line_of(said: str, words: str) -> str:
     line = next((line for line in reversed(said.splitlines()) if words in line), words)
     return " ".join(line.split())[:300]
+
+
+def _told(said: str) -> str:
+    """Last words of the command that failed on the host, which stand before Ray's own of its failure."""
+    before = said.partition("New status: update-failed")[0].splitlines()
+    lines = [" ".join(line.split()) for line in before if not _OF_RAY.match(line)]
+    return next((line[:300] for line in reversed(lines) if line), _last(said))
 
 
 def _last(said: str) -> str:

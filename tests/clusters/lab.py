@@ -41,6 +41,7 @@ exec sleep infinity
 """
 
 
+PATIENT = "export RAY_raylet_start_wait_time_s=120\n"  # two cores start two hosts' Ray, and run other tests
 COUNT = """\
 import json, time, ray
 ray.init(address="auto", logging_level="ERROR")
@@ -162,7 +163,7 @@ def hosts_of(lab: Path, addresses: list[str], gpus_per_node: int) -> list[Host]:
     )
     sh(f"ssh-keygen -q -t ed25519 -N '' -f {lab}/host_key; ssh-keygen -q -t ed25519 -N '' -f {lab}/key")
     keys = (lab / "key.pub").read_text()
-    return [Host(lab, i, ip, gpus_per_node, keys) for i, ip in enumerate(addresses)]
+    return [Host(lab, i, ip, gpus_per_node, keys, PATIENT) for i, ip in enumerate(addresses)]
 
 
 def client(lab: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -6,16 +6,17 @@ Run as root in a network namespace of its own, which has no way out:
 
 import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import requests
 
 from clusters import watchdog
+from clusters.backend import launcher
 from clusters.clouds.base import CloudFault, Order, Place
 from clusters.clouds.hosts import HostsCloud
 from planner.results import Plan
@@ -52,10 +53,15 @@ def trial(where: Path, asked: dict, hosts: list[lab.Host]) -> dict:
         check.model_dump() for check in timed("preflight", lambda: cloud.preflight(order, None))
     ]
     order = cloud.prepare(order)
+    seen["cells"] = {
+        name: cell(cloud, order, hosts, where) for name, cell in CELLS.items() if name in asked["cells"]
+    }
     try:
         created = timed("up", lambda: cloud.create(order, said.append))
     except CloudFault as fault:
         return {**seen, "fault": [fault.kind, str(fault), fault.log]}
+    if asked["cells"]:
+        seen["cells"]["node never joins"] = node_never_joins(order)
     seen["created"] = created.model_dump()
     seen["found"] = [r.model_dump() for r in timed("find", lambda: cloud.find(LAUNCH))]
     seen["found_by_any"] = len(cloud.find(None))
@@ -72,6 +78,66 @@ def trial(where: Path, asked: dict, hosts: list[lab.Host]) -> dict:
     seen["down_after_sshd_was_gone"] = lab.deadline_without_ssh(asked["guard"], hosts[-1])
     seen["unreachable"] = fault_of(lambda: cloud.find(LAUNCH))
     return seen
+
+
+# Faults through the real launcher: what was raised, and what is left after a teardown.
+
+
+def _ends_with(cloud: HostsCloud, order: Order, mend: Callable[[], object] = lambda: None) -> dict:
+    said: list[str] = []
+    began, fault = time.monotonic(), None
+    try:
+        cloud.create(order, said.append)
+    except CloudFault as raised:
+        fault = raised
+    seconds = round(time.monotonic() - began, 1)
+    if fault is None:
+        return {"kind": None, "s": seconds}
+    mend()
+    cloud.stop_cluster(order, said.append)
+    left = [r.model_dump() for r in cloud.find(LAUNCH)]
+    return {"kind": fault.kind, "message": str(fault), "log": fault.log, "left": left, "s": seconds}
+
+
+def setup_fails(cloud: HostsCloud, order: Order, hosts: list[lab.Host], where: Path) -> dict:
+    with fewer_gpus(hosts[0]):
+        return _ends_with(cloud, order)
+
+
+def node_never_joins(order: Order) -> dict:
+    """A third node is waited for on the cluster of two."""
+    launch = launcher.Launcher(directory=order.directory, launch_id=LAUNCH, own_temp=True)
+    try:
+        launcher.wait_joined(launch, 3, 8, "accelerator_type:H100", 3.0, lambda line: None)
+    except CloudFault as fault:
+        return {"kind": fault.kind, "message": str(fault), "log": fault.log, "left": []}
+    return {"kind": None}
+
+
+def ssh_unreachable(cloud: HostsCloud, order: Order, hosts: list[lab.Host], where: Path) -> dict:
+    """The head's network is down while Ray wants it, and up again for the teardown."""
+    ns = hosts[0].ns
+    up = f"ip -n {ns} link set eth0 up; ip -n {ns} route add default dev eth0"
+    lab.sh(f"ip -n {ns} link set eth0 down")
+    return _ends_with(cloud, order.model_copy(update={"create_timeout_s": 40}), lambda: lab.sh(up))
+
+
+@contextmanager
+def fewer_gpus(host: lab.Host) -> Iterator[None]:
+    """One of eight GPUs of a host is gone."""
+    tool = host.home / "bin/nvidia-smi"
+    whole = tool.read_text()
+    tool.write_text(whole.replace("seq 8", "seq 7"))
+    try:
+        yield
+    finally:
+        tool.write_text(whole)
+
+
+CELLS = {
+    "ssh unreachable": ssh_unreachable,
+    "setup fails": setup_fails,
+}
 
 
 def order_of(where: Path, asked: dict) -> Order:
@@ -136,5 +202,4 @@ def fault_of(act: Callable[[], object]) -> str | None:
 
 
 if __name__ == "__main__":
-    subprocess.run(["true"], check=True)
     main(Path(sys.argv[1]))

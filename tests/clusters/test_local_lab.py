@@ -15,6 +15,7 @@ from tests.clusters import lab, tools
 WHY_NOT = lab.why_not()
 ROOT = Path(__file__).parents[2]
 SECRET = "planted/secret+of+somebody/0123456789abcd"
+CELLS = {"ssh unreachable": "unreachable", "setup fails": "setup", "node never joins": "not-joined"}
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
 
 
@@ -27,13 +28,14 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict:
         "gpus_per_node": 8,
         "plan": tools.rented(nodes=2).model_dump_json(),
         "guard": guard(),
+        "cells": list(CELLS),
     }
     (where / "asked.json").write_text(json.dumps(asked))
     done = subprocess.run(
         ["env", f"AWS_SECRET_ACCESS_KEY={SECRET}",
          "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
          sys.executable, "-m", "tests.clusters.lab_hosts", str(where)],
-        cwd=ROOT, text=True, capture_output=True, timeout=280, check=False,
+        cwd=ROOT, text=True, capture_output=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
@@ -69,6 +71,14 @@ def test_nothing_is_left_and_nothing_else_is_touched(seen: dict):
     assert seen["left"] == []
     assert seen["files_left"] == [[], []]
     assert seen["decoys_alive"] == [True, True]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_fault_of_the_real_launcher_is_sorted_and_leaves_nothing(cell: str, seen: dict):
+    found = seen["cells"][cell]
+    assert found["kind"] == CELLS[cell], found
+    assert found["log"]
+    assert found["left"] == []
 
 
 def test_no_secret_stands_in_what_the_launch_wrote(seen: dict):
