@@ -123,11 +123,28 @@ def stop(ray_id: str, timeout_s: float = STOP_TIMEOUT_S) -> None:
 
 def processes(ray_id: str) -> tuple[int, ...]:
     """Ids of the processes of this Ray and of its jobs that are alive."""
-    import ray  # noqa: F401, I001 (brings psutil along)
-    import psutil  # type: ignore[import-untyped]
+    wanted = f"{MARK}={ray_id}".encode()
+    return tuple(pid for pid, variables in _environments() if wanted in variables)
 
-    found = psutil.process_iter(["pid", "environ"])
-    return tuple(p.info["pid"] for p in found if (p.info["environ"] or {}).get(MARK) == ray_id)
+
+def _environments() -> Iterator[tuple[int, list[bytes]]]:
+    """Environment of each process that we may look into: ``NAME=value`` each.
+
+    Read as it is where there is a ``/proc``: a process that has set its own title may have blanked the
+    beginning, and psutil ends at the first blank.
+    """
+    proc = Path("/proc")
+    if not (proc / "self/environ").exists():
+        import ray  # noqa: F401, I001 (brings psutil along)
+        import psutil  # type: ignore[import-untyped]
+
+        for each in psutil.process_iter(["pid", "environ"]):
+            yield each.info["pid"], [f"{k}={v}".encode() for k, v in (each.info["environ"] or {}).items()]
+        return
+    for entry in proc.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # gone meanwhile, or somebody else's
+                yield int(entry.name), (entry / "environ").read_bytes().split(b"\0")
 
 
 @contextlib.contextmanager
@@ -203,6 +220,7 @@ def _environment(ray_id: str, token: Path, temporary: Path) -> dict[str, str]:
     kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     return kept | {
         MARK: ray_id,
+        "SPT_NOENV": "1",  # titles of Ray's processes must not overwrite the mark
         "TMPDIR": str(temporary),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
