@@ -37,6 +37,7 @@ from planner.results import Plan
 from planner.spend import spent
 
 _PROVING = ("up", "probing", "verdict")
+_COUNTED_AS_ONE = ("local", "kuberay")  # one group of processes, one RayCluster
 
 
 class RefusedError(UserError):
@@ -203,6 +204,8 @@ def _continue(run: Running, work: Work) -> Finished:
     """Go on from the state that the ledger names."""
     state = run.launch().state
     run.hands.screen.say(f"{run.id} was left in state {state}")
+    if state not in ("tearing_down", "committed") and run.request.choices.deadline <= run.hands.now():
+        return ending.torn_down(run, "its deadline has passed", FAILED, f"plan launch {run.request.plan.id}")
     if state in ("planned", "preflight"):
         return _from_start(run, None)
     if state == "confirmed":
@@ -237,7 +240,7 @@ def _all_there(run: Running, order: Order) -> bool:
     """Whether every machine of the launch still exists; a cloud that does not answer counts as no."""
     try:
         found = retrying(lambda: run.cloud.find(run.id), run.hands, run.request.limits)
-        return num_machines(found) >= (1 if run.request.kind == "local" else order.num_nodes)
+        return num_machines(found) >= (1 if run.request.kind in _COUNTED_AS_ONE else order.num_nodes)
     except CloudFault:
         return False
 

@@ -56,6 +56,8 @@ def kind_of(options: Options, plan: Plan) -> CloudKind:
                 "--hosts names machines, --provider local takes this one", "leave one of them out"
             )
         return "local"
+    if wanted == "kuberay":
+        return "kuberay"
     if wanted is not None and wanted != plan.candidate.offer.provider:
         raise UserError(
             f"--provider {wanted!r:.40}: {plan.id} is on {plan.candidate.offer.provider}",

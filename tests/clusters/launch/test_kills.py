@@ -15,7 +15,7 @@ from clusters.launch.scrub import scrubber
 from clusters.ledger.store import Ledger
 from planner.launched import STATES, Transition
 from tests.clusters.launch.cloud import FileCloud
-from tests.clusters.launch.hands import Proving, Screen, hands, request
+from tests.clusters.launch.hands import Clock, Proving, Screen, hands, request
 
 # state: what the launch comes to where it is resumed, after a kill before and after the act
 COMMITTED, GONE = ("committed", 0), ("gone", 1)
@@ -113,4 +113,15 @@ def test_a_kill_while_the_clouds_list_lags_does_not_create_twice(tmp_path: Path)
     cloud.hidden_looks = 1
     assert machine.resume("l-01", hands(tmp_path, cloud)).exit_code == 1
     assert len(cloud.creates) == 1
+    assert not cloud.resources()
+
+
+def test_a_launch_whose_deadline_has_passed_is_taken_down(tmp_path: Path):
+    killed(tmp_path, "probing", "before")
+    cloud, proving, clock = FileCloud(tmp_path), Proving(), Clock()
+    clock.sleep(49 * 3600)
+    finished = machine.resume("l-01", hands(tmp_path, cloud, proving=proving, clock=clock))
+    assert finished.exit_code == 1
+    assert "deadline" in finished.message
+    assert proving.probes == 0
     assert not cloud.resources()
