@@ -84,18 +84,20 @@ def _expected(shape: Shape, *, own_software: bool) -> Expected:
     known = not intra.startswith("unknown")
     nvlink = intra.startswith("nvlink")
     several = shape.gpus_per_node > 1
+    peers = (nvlink or intra.endswith("p2p")) and not intra.endswith("host")  # bridges join some pairs only
+    over_pcie = several and intra.startswith("pcie")  # "pcie4-p2p": the slots that the plan counts on
     return Expected(
         gpu=card.id,
         gpu_names=(card.id, *card.aliases),
         gpus_per_node=shape.gpus_per_node,
         num_nodes=shape.num_nodes,
         usable_memory_bytes=float(card.usable_memory_bytes),
-        ecc=card.ecc,
-        pcie_gen=card.pcie_gen,
-        pcie_lanes=card.pcie_lanes,
+        ecc=card.ecc if card.gpu_class == "datacenter" else None,  # others come with ECC off
+        pcie_gen=min(card.pcie_gen, float(intra[4])) if over_pcie else None,
+        pcie_lanes=card.pcie_lanes if over_pcie else None,
         link=intra,
         nvlink=nvlink if several and known else None,
-        peer_to_peer=(nvlink or intra.endswith("p2p")) if several and known else None,
+        peer_to_peer=peers if several and known else None,
         transport=_transport(shape),
         nic_gbit_per_s=shape.links.inter_gbit_per_s,
         versions=told,
@@ -103,10 +105,12 @@ def _expected(shape: Shape, *, own_software: bool) -> Expected:
 
 
 def _transport(shape: Shape) -> Literal["efa", "ib", "socket"] | None:
-    """How NCCL should cross nodes; ``None`` on one node, or where the fabric is not stated."""
+    """How NCCL should cross nodes; ``None`` on one node, and where a cloud's own plug-in names itself."""
     inter = shape.links.inter
-    if shape.num_nodes == 1 or inter.startswith("unknown") or inter == "one-node":
+    if shape.num_nodes == 1:
         return None
     if inter.startswith("efa"):
         return "efa"
-    return "ib" if inter.startswith(("ib-", "roce")) else "socket"
+    if inter.startswith(("ib-", "roce")):
+        return "ib"
+    return "socket" if inter in ("ethernet", "internet") else None

@@ -17,6 +17,7 @@ from clusters.probe.hardware import across, gpu, host, node, tools, transport
 from clusters.probe.place import Place
 from clusters.probe.request import Expected
 from clusters.probe.results import Reading
+from planner.hardware import gpus
 from tests.clusters.collective_ranks import on_ranks
 
 UUID = "GPU-5f0d3c11-7a1e-4c38-9c1d-0d5b9e7a4f02"
@@ -115,6 +116,7 @@ def test_a_healthy_node_passes_everything_that_is_expected_of_it(smi):
     assert failed(found) == set()
     assert found["driver"].value == "570.86.15"
     assert found["SM clock"].value == "1965 of 1980 MHz"
+    assert found["PCIe lanes"].value == "16 of 16"
     assert found["NVLink links up"].value == "18 of 18"
     assert found["GPUs in the node"].value == "8"
     assert found["peer to peer"].value == "6 of 6 pairs"
@@ -125,8 +127,10 @@ def test_a_healthy_node_passes_everything_that_is_expected_of_it(smi):
 
 
 def test_what_nothing_is_expected_of_is_shown_and_not_judged(smi):
-    smi(GOOD)
+    half_a_slot = ROW.replace("16, 16", "8, 16")
+    smi({**GOOD, "--query-gpu=driver_version": half_a_slot})
     found = readings(Expected())
+    assert found["PCIe lanes"].value == "8 of 16"
     for name in ("GPU", "usable memory", "ECC", "NVLink links up", "peer to peer", "GPUs in the node"):
         assert found[name].value is not None
         assert found[name].passed is None
@@ -308,6 +312,31 @@ def test_another_gpu_than_rented_and_too_little_memory_fail(smi):
     assert "NVIDIA A100-SXM4-40GB, not H100-SXM5-80GB" in found["GPU"].why
 
 
+@pytest.mark.parametrize(
+    "name",
+    [  # as drivers name them, and the rows of data/gpus.csv that they are
+        ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"),
+        ("NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"),
+        ("NVIDIA H200", "H200-SXM-141GB"),
+        ("NVIDIA B200", "B200-SXM-180GB"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA A10G", "A10G"),
+        ("Tesla T4", "T4"),
+        ("Tesla V100-SXM2-16GB", "V100-SXM2-16GB"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell Server"),
+    ],
+    ids=lambda pair: pair[1],
+)
+def test_names_of_drivers_are_known_as_the_rented_gpu(smi, name):
+    said, row = name
+    smi(GOOD)
+    rented = gpus.gpu(row)
+    expected = Expected(gpu=rented.id, gpu_names=(rented.id, *rented.aliases))
+    found = readings(expected, gpu.Card(name=said, uuid=UUID, usable_memory_bytes=2**34))
+    assert found["GPU"].passed, found["GPU"]
+
+
 # ------------------------------------------------------------------------------- transport
 
 EFA = """\
@@ -342,6 +371,9 @@ CLOUD = "n:1:2 [0] NCCL INFO Using network FasTrak\n"
         (IB, "ib", 3, (("NET", 1), ("P2P", 2))),
         (SOCKET, "socket", 2, (("SHM", 1),)),
         (CLOUD, "fastrak", None, ()),
+        (CLOUD.replace("FasTrak", "IBext_v8"), "ib", None, ()),
+        (CLOUD.replace("FasTrak", "gIB"), "ib", None, ()),
+        (CLOUD.replace("FasTrak", "FastSocket"), "socket", None, ()),
     ],
 )
 def test_transport_is_what_nccl_says_it_uses(log, kind, nics, paths):

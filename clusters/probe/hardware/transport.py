@@ -67,10 +67,10 @@ def parse_log(text: str) -> Transport | None:
     if provider and re.search("ofi|libfabric", network, re.IGNORECASE):
         kind = provider.group(1).lower()
         nics = int(provider.group(2)) if provider.group(2) else None
-    elif re.search(r"\bIB", network):
+    elif re.search(r"\bg?IB|RDMA", network):  # IB, IBext of HPC-X, gIB of Google, plug-ins over verbs
         kind, nics = "ib", _devices(text, "IB")
-    elif network == "Socket":
-        kind, nics = "socket", _devices(text, "Socket")
+    elif network in ("Socket", "FastSocket"):
+        kind, nics = "socket", _devices(text, network)
     paths = Counter(re.findall(r"Channel \d+(?:/\d+)? : .*via (P2P|SHM|NET)\b", text))
     return Transport(kind, nics, tuple(sorted(paths.items())))
 
