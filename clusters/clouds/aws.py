@@ -197,6 +197,10 @@ class AwsCloud:
                 auth_token_path=str(Path(order.directory) / launcher.TOKEN),
             )
 
+    def shell(self, order: Order) -> tuple[str, ...]:
+        """SSH to the head, with the launch's own key."""
+        return tuple(self.way(order).to(self._head_address(order)))
+
     def way(self, order: Order) -> ssh.Way:
         """How the head is reached over SSH."""
         directory = Path(order.directory)

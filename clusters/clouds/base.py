@@ -114,6 +114,9 @@ class Cloud(Protocol):
     def reach(self, order: Order) -> AbstractContextManager[Created]:
         """Open the way to a cluster that is up; the address is valid as long as the context lasts."""
 
+    def shell(self, order: Order) -> tuple[str, ...]:
+        """Words of a command that opens a shell on the head; empty where the head is this machine."""
+
     def find(self, launch_id: str | None) -> tuple[Resource, ...]:
         """Everything with the tag of the launch (``None``: of any launch of ours), in any state but gone."""
 

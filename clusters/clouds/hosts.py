@@ -146,6 +146,10 @@ class HostsCloud:
                 auth_token_path=str(Path(order.directory) / launcher.TOKEN),
             )
 
+    def shell(self, order: Order) -> tuple[str, ...]:
+        """SSH to the head."""
+        return tuple(self.way.to(self.hosts[0]))
+
     def extend(self, order: Order, deadline: datetime) -> None:
         """Write new limits on every host."""
         made = _launcher(order)

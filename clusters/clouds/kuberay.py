@@ -134,6 +134,15 @@ class KubeRayCloud:
         finally:
             token.unlink(missing_ok=True)
 
+    def shell(self, order: Order) -> tuple[str, ...]:
+        """Run a shell in the head pod."""
+        head = next((p for p in self.api.pods(order.launch_id) if _is_head(p) and _runs(p)), None)
+        if head is None:
+            raise CloudFault("unreachable", f"no head pod of {order.launch_id} runs in {self.namespace}")
+        context = ("--context", self._access.context) if self._access.context else ()
+        pod = str(head["metadata"]["name"])
+        return ("kubectl", *context, "--namespace", self.namespace, "exec", "-it", pod, "--", "bash")
+
     def _token(self, head: Document, directory: Path) -> Path:
         """Write the token of the cluster into a file that only the caller can read."""
         name = str(head["metadata"]["labels"]["ray.io/cluster"])

@@ -90,6 +90,7 @@ CreateTimeout = Annotated[
 ProbeTimeout = Annotated[
     Text, typer.Option("--probe-timeout", metavar="10m", help="Longest that the probe may take (10 min).")
 ]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")]
 Everything = Annotated[
     bool, typer.Option("--all", help="Every launch, also those that only the clouds know of.")
 ]

@@ -1,4 +1,4 @@
-"""Commands about launches: ``launch``, ``down``, ``extend``, ``doctor``."""
+"""Commands about launches: ``launch``, ``down``, ``extend``, ``doctor``, ``logs``, ``ssh``, ``dashboard``."""
 
 from __future__ import annotations
 
@@ -98,3 +98,21 @@ def doctor(
 ) -> None:
     """Look at everything that a launch needs, and start nothing: rights, quota, image, price, budget."""
     run_module("launch_doctor", context)
+
+
+@app.command()
+def logs(context: typer.Context, launch: la.LaunchId, follow: la.Follow = False) -> None:
+    """Print the log of a launch's full run; with -f until it ends, and its exit code becomes ours."""
+    run_module("launch_logs", context)
+
+
+@app.command()
+def ssh(context: typer.Context, launch: la.LaunchId) -> None:
+    """Open a shell on the head of a launch."""
+    run_module("launch_ssh", context)
+
+
+@app.command()
+def dashboard(context: typer.Context, launch: la.LaunchId) -> None:
+    """Open a way to Ray's dashboard of a launch, until Ctrl-C."""
+    run_module("launch_dashboard", context)
