@@ -2,14 +2,16 @@
 
 from decimal import Decimal
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from clusters.clouds.base import CloudFault, PreflightCheck
-from clusters.launch import down, machine
+from clusters.launch import down, machine, teardown
 from clusters.launch.interrupts import Interrupted
 from clusters.launch.machine import RefusedError
 from planner.errors import UserError
+from planner.launched import ResourceKind
 from planner.results import Plan
 from planner.spend import spent
 from tests.clusters import tools
@@ -370,3 +372,8 @@ def test_what_was_spent_ends_with_the_launch(tmp_path: Path, cloud: FileCloud):
     at_the_end = spent(h.ledger.launch("l-01"), clock.now()).usd
     clock.sleep(3600)
     assert spent(h.ledger.launch("l-01"), clock.now()).usd == at_the_end > 0
+
+
+def test_every_kind_of_thing_has_its_turn_in_a_teardown():
+    assert sorted(teardown.ORDER) == sorted(get_args(ResourceKind))
+    assert set(teardown.MACHINES) < set(teardown.ORDER)
