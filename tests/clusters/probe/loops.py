@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import torch
 import torch.distributed as dist
@@ -31,6 +32,12 @@ def trains_then_dies(context) -> None:
         weight.grad = None
         if not context.step_done(loss):
             break
+
+
+def sleeps(context) -> None:
+    """A loop that never ends."""
+    while context.rank >= 0:
+        time.sleep(1)
 
 
 def spoils(config: dict) -> dict:

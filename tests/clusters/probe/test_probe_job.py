@@ -82,6 +82,8 @@ CASES = {
     "no memory": asked(plan(LARGE, micro_batch=2), "memory", memory_limit_bytes=ROOM),
     "wrong": asked(plan(TINY), "collectives", "steps", num_params=params(TINY) + 1) | {"spoilt": True},
     "killed": asked(plan(TINY), "memory", "steps", entrypoint="loops:trains_then_dies"),
+    # the last one: its worker group is left to the end of Ray's job
+    "late": asked(plan(TINY), "steps", entrypoint="loops:sleeps", probe_timeout_s=30.0),
 }
 
 
@@ -205,6 +207,12 @@ def test_memory_of_a_users_loop_is_kept_when_its_steps_fail(found):
     assert [each["rank"] for each in found["killed"]["memory"]] == [0, 1]
     assert found["killed"]["steps"] is None
     assert found["killed"]["num_params"] is None
+
+
+def test_a_loop_that_never_ends_is_left_at_the_deadline(found):
+    assert only_failure(found["late"])["kind"] == "timeout"
+    assert "30 s were over" in only_failure(found["late"])["message"]
+    assert found["late"]["steps"] is None
 
 
 def test_nothing_of_a_probe_is_left(found):
