@@ -169,6 +169,11 @@ def test_a_size_that_would_overrun_is_skipped_with_seconds():
     assert sweeping._too_long(0.0, 0.1, 60.0) == ""
 
 
+def test_a_size_that_does_not_fit_a_gpu_is_skipped_with_bytes():
+    assert sweeping._too_large(2**30, 6.0 * 2**30) == ""
+    assert sweeping._too_large(2**30, 5.0 * 2**30) == "needs about 6.0 GiB on each GPU, 5.0 GiB are free"
+
+
 def test_slow_collectives_are_repeated_less_but_at_least_twice():
     assert sweeping._fitting(1.5, 5, 60.0) == 4
     assert sweeping._fitting(6.0, 5, 60.0) == 2

@@ -23,6 +23,7 @@ from .groups import Group, settle
 
 ELEMENT_BYTES = 4  # fp32: what DDP reduces
 PERIOD = 7  # of the values by place; shares no factor with chunk sizes of powers of two
+MOST_BUFFERS = 6  # of the buffer's size that one operation holds while its values are checked
 OPS: tuple[Collective, ...] = (
     "all_reduce",
     "reduce_scatter",
@@ -83,7 +84,8 @@ def prepare(op: Collective, bytes_: int, group: Group, rank: int, device: torch.
     assert group.pg is not None
     per_rank = max(1, bytes_ // ELEMENT_BYTES // group.size)
     count = per_rank * group.size
-    base = torch.arange(count, device=device).remainder_(PERIOD).add_(1).to(torch.float32)
+    period = torch.arange(1.0, PERIOD + 1, device=device)
+    base = period.repeat(-(-count // PERIOD))[:count]
     frame = _Frame(base, group.pg, group.ranks.index(rank), group.size)
     return _BUILDERS[op](frame, group)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +15,11 @@ from ..place import Place
 from ..request import PlanCollective
 from ..results import Collective, CollectiveTiming, SkippedCollective
 from .culprits import find_culprits
-from .exchanges import OPS
+from .exchanges import MOST_BUFFERS, OPS
 from .groups import Group, close_groups, make_groups, share
 from .timing import time_collective
 
+GIB = 2**30
 LEAST_BYTES = 2**10
 FACTOR = 4  # from one size of the sweep to the next
 SMALL_BYTES = 2**20  # sizes up to here come first: they are quick, and tell how long the others will take
@@ -86,7 +88,8 @@ def sweep(
     for done, point in enumerate(points):
         report(done, len(points))
         one_s = _one_run_s(point.bytes, seen[point.op, point.group.scope])
-        why = _lacking(point) or _too_long(one_s, clock.left_s(), budget_s)
+        left_s, free_bytes = clock.left()
+        why = _lacking(point) or _too_long(one_s, left_s, budget_s) or _too_large(point.bytes, free_bytes)
         if why:
             skipped.append(
                 SkippedCollective(op=point.op, scope=point.group.scope, bytes=point.bytes, why=why)
@@ -101,14 +104,19 @@ def sweep(
 
 
 class _Clock:
-    """Seconds since the start on rank 0, which all ranks go by: they must decide alike."""
+    """What is left of time and of memory: all ranks go by the same figures, they must decide alike."""
 
     def __init__(self, place: Place, budget_s: float) -> None:
         self._place, self._until = place, time.monotonic() + budget_s
 
-    def left_s(self) -> float:
-        """Seconds left; all ranks call this together."""
-        return share([self._until - time.monotonic()], self._place)[0][0]
+    def left(self) -> tuple[float, float]:
+        """Seconds left on rank 0, bytes free on the GPU that has least; all ranks call this together."""
+        device = self._place.device
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # buffers of the last size are free too
+        free = float(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else math.inf
+        told = share([self._until - time.monotonic(), free], self._place)
+        return told[0][0], min(row[1] for row in told)
 
 
 def _points(
@@ -154,6 +162,14 @@ def _too_long(one_s: float, left_s: float, budget_s: float) -> str:
     if needed_s > left_s:
         return f"would take about {needed_s:.0f} s, of {budget_s:.0f} s given {left_s:.0f} s were left"
     return ""
+
+
+def _too_large(bytes_: int, free_bytes: float) -> str:
+    """Why there is no memory for this, empty where there is."""
+    needed = MOST_BUFFERS * bytes_
+    if needed <= free_bytes:
+        return ""
+    return f"needs about {needed / GIB:.1f} GiB on each GPU, {free_bytes / GIB:.1f} GiB are free"
 
 
 def _fitting(one_s: float, repeats: int, budget_s: float) -> int:
