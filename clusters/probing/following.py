@@ -70,7 +70,7 @@ def probe(
     """
     started = datetime.now(UTC)
     heard = _Heard()
-    with _shipped(request, user_code) as directory:
+    with shipped(request, user_code) as directory:
         try:
             job_id = jobs.submit(_job(request, directory, python))
         except JobsError as error:
@@ -91,7 +91,7 @@ def _job(request: ProbeRequest, directory: Path, python: str) -> Job:
 
 
 @contextmanager
-def _shipped(request: ProbeRequest, user_code: Path | None) -> Iterator[Path]:
+def shipped(request: ProbeRequest, user_code: Path | None) -> Iterator[Path]:
     """A directory with the probe's own code, the request, and the module of the user's loop, nothing else."""
     with tempfile.TemporaryDirectory(prefix="plan-probe-") as made, as_file(files("clusters")) as package:
         directory, target = Path(made), Path(made) / "clusters"
