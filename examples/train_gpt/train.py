@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def main(words: list[str]) -> int:
     text = args.text.read_bytes()
     scaling = scaling_config(plan)
     try:
-        _check(plan, text, "cuda" if scaling.use_gpu else "cpu")
+        check(plan, text, "cuda" if scaling.use_gpu else "cpu")
     except RefusedError as error:
         print(f"cannot run {args.plan}: {error}", file=sys.stderr)
         return REFUSED
@@ -66,8 +67,18 @@ def scaling_config(plan: dict[str, Any]) -> ScalingConfig:
     return ScalingConfig(num_workers=read_plan(plan).world_size, use_gpu=True)
 
 
-def train(args: argparse.Namespace, plan: dict[str, Any], text: bytes) -> dict[str, Any]:
-    """Train on the cluster that Ray is connected to; returns what rank 0 has to say."""
+def train(
+    args: argparse.Namespace,
+    plan: dict[str, Any],
+    text: bytes,
+    loop: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    more: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Train on the cluster that Ray is connected to; returns what rank 0 has to say.
+
+    ``loop``: what each worker runs, ``train_loop`` unless another example brings its own; ``more``: what
+    that one needs to know.
+    """
     scaling = scaling_config(plan)
     config = {
         "plan": plan,
@@ -76,9 +87,10 @@ def train(args: argparse.Namespace, plan: dict[str, Any], text: bytes) -> dict[s
         "checkpoint_every": args.checkpoint_every,
         "seed": args.seed,
         "learning_rate": args.learning_rate,
+        **(more or {}),
     }
     trainer = TorchTrainer(
-        train_loop,
+        loop or train_loop,
         train_loop_config=config,
         scaling_config=scaling,
         torch_config=TorchConfig(
@@ -95,9 +107,14 @@ def train(args: argparse.Namespace, plan: dict[str, Any], text: bytes) -> dict[s
 
 
 def train_loop(config: dict[str, Any]) -> dict[str, Any]:
-    """What each worker runs: build or restore, then step, report and save."""
+    """What each worker runs: build the model, then its steps."""
     run = read_plan(config["plan"])
     trainer = step.build(run, get_device(), seed=config["seed"], learning_rate=config["learning_rate"])
+    return steps(trainer, config)
+
+
+def steps(trainer: step.Trainer, config: dict[str, Any]) -> dict[str, Any]:
+    """Go on from the run's last checkpoint where there is one: step, report and save."""
     first = _restore(trainer)
     text = torch.frombuffer(bytearray(config["text"]), dtype=torch.uint8)
     losses: list[float] = []
@@ -143,7 +160,7 @@ def _save(trainer: step.Trainer, done: int, metrics: dict[str, Any]) -> None:
         ray.train.report(metrics, checkpoint=Checkpoint.from_directory(directory))
 
 
-def _check(plan: dict[str, Any], text: bytes, device_type: str) -> None:
+def check(plan: dict[str, Any], text: bytes, device_type: str) -> None:
     """Raise ``RefusedError`` for what the step cannot run, before any worker starts."""
     run = read_plan(plan)
     why = refusal(run, device_type, scaling_config(plan).num_workers)
@@ -165,8 +182,13 @@ def start_ray(address: str | None, num_workers: int) -> None:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
+    """Read the options of the command line."""
+    return parser(__doc__ or "").parse_args(words)
+
+
+def parser(about: str) -> argparse.ArgumentParser:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--plan", type=Path, default=HERE / "plan.json", help="the plan to train by")
     parser.add_argument("--text", type=Path, default=HERE / "sonnets.txt", help="text to train on, as bytes")
     parser.add_argument("--steps", type=int, default=20, help="optimizer steps in all, resumed ones included")
@@ -177,7 +199,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--max-failures", type=int, default=0, help="restarts from the last checkpoint")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args(words)
+    return parser
 
 
 if __name__ == "__main__":
