@@ -80,7 +80,7 @@ def start_rank(host: str, rank: int, asked: dict) -> subprocess.Popen[str]:
             host,
             sys.executable,
             "-m",
-            "tests.clusters.collective_ranks",
+            "tests.clusters.probe.collective_ranks",
             "rank",
             str(rank),
         ],

@@ -25,14 +25,14 @@ from clusters.probe.collectives.sweeping import Report
 from clusters.probe.hardware import host
 from clusters.probe.request import Expected, PlanCollective
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
 
 
 def on_ranks(nodes: list[int], cases: dict[str, dict]) -> dict:
     """Run cases on as many gloo ranks as ``nodes`` has numbers."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.clusters.collective_ranks", "local"],
+        [sys.executable, "-m", "tests.clusters.probe.collective_ranks", "local"],
         cwd=ROOT,
         input=json.dumps({"nodes": nodes, "cases": cases}),
         capture_output=True,

@@ -18,7 +18,7 @@ from clusters.probe.collectives import (
 from clusters.probe.place import Place
 from clusters.probe.results import CollectiveTiming
 from planner.hardware import collectives as planned
-from tests.clusters.collective_ranks import on_ranks
+from tests.clusters.probe.collective_ranks import on_ranks
 
 OPS = set(exchanges.OPS)
 
