@@ -19,6 +19,7 @@ from planner.probed import PHASES, ProbePhase
 from planner.runs import RunRequest
 from planner.types import Layout, ModelSpec, Run, Shape
 from planner.verdict import Subject, cpu, of_plan
+from planner.verdict.limits import loss_bound
 
 CPU_WORKERS = 2
 SMI_TIMEOUT_S = 15.0
@@ -64,17 +65,31 @@ def subject_of(options: Options, found: Found) -> Subject:
     budget = None if options["budget"] is None else units.parse_usd(options["budget"], "--budget")
     asked = options["headroom"]
     headroom = _HEADROOM if asked is None else units.parse_fraction(asked, "--headroom")
-    more: dict[str, object] = {"phases": phases, "own_loop": options["entrypoint"] is not None}
     if options["plan"] is not None:
-        return _of_plan(options, found).model_copy(
-            update={**more, "headroom": headroom, "budget_usd": budget}
-        )
-    if found.gpu is None:
-        predicted = cpu.estimate(_cpu_run(options))
+        subject = _of_plan(options, found)
+    elif found.gpu is None:
+        subject = Subject(predicted=cpu.estimate(_cpu_run(options)))
     else:
         known = calibration_store.known(options)
-        predicted = api.estimate([_gpu_request(options, found)], headroom, known)[0]
-    return Subject(predicted=predicted, headroom=headroom, budget_usd=budget).model_copy(update=more)
+        subject = Subject(predicted=api.estimate([_gpu_request(options, found)], headroom, known)[0])
+    if options["check_precision"]:
+        _check_precision(subject)
+    return subject.model_copy(
+        update={
+            "headroom": headroom,
+            "budget_usd": budget,
+            "phases": phases,
+            "own_loop": options["entrypoint"] is not None,
+            "check_precision": options["check_precision"],
+        }
+    )
+
+
+def _check_precision(subject: Subject) -> None:
+    """Refuse to compare fp32 with itself."""
+    precision = subject.run.training.precision
+    if loss_bound(precision) is None:
+        raise UserError(f"--check-precision: the run is in {precision} already", "--precision bf16")
 
 
 def _of_plan(options: Options, found: Found) -> Subject:

@@ -247,6 +247,9 @@ def precision(subject: Subject, result: ProbeResult) -> Iterator[Check]:
     found = result.precision
     bound = loss_bound(subject.run.training.precision)
     if found is None or bound is None:
+        if subject.check_precision:
+            name = f"loss in {subject.run.training.precision} against fp32"
+            yield words.not_measured(name, "share", result, "steps")
         return
     pairs = list(zip(found.loss, found.loss_fp32, strict=False))
     whole = len(pairs) > 0 and len(found.loss) == len(found.loss_fp32)

@@ -20,7 +20,8 @@ class Subject(Record):
     """A planned run as it was shown. ``offer`` and ``budget_usd``: to price what is measured.
 
     ``phases``: what was asked for; others are not judged. ``own_loop``: the user's loop ran in place of the
-    plan's step, so that nothing is known of its parameters.
+    plan's step, so that nothing is known of its parameters. ``check_precision``: its loss was to be compared
+    with that of fp32.
     """
 
     predicted: Estimate
@@ -30,6 +31,7 @@ class Subject(Record):
     offer: Offer | None = None
     phases: tuple[ProbePhase, ...] = PHASES
     own_loop: bool = False
+    check_precision: bool = False
 
     @property
     def run(self) -> Run:

@@ -19,7 +19,7 @@ from tests.planner import probe_tools as t
 NO_GPU = Found(None, 0, 1)
 OPTIONS: dict[str, Any] = dict.fromkeys(
     (*probe_subject._OF_A_RUN, "plan", "address", "headroom", "budget", "only", "entrypoint"), None
-) | {"no_calibration": True}
+) | {"no_calibration": True, "check_precision": False}
 
 
 def options(**given: object) -> dict[str, Any]:
@@ -122,6 +122,12 @@ def test_what_is_pinned_stays() -> None:
 def test_phases_run_in_their_order_whatever_was_written() -> None:
     assert subject_of(options(only="steps,hardware"), NO_GPU).phases == ("hardware", "steps")
     assert subject_of(options(), NO_GPU).phases == PHASES
+
+
+def test_fp32_is_not_compared_with_itself() -> None:
+    with pytest.raises(UserError, match="fp32 already"):
+        subject_of(options(check_precision=True), NO_GPU)
+    assert subject_of(options(check_precision=True, precision="bf16"), NO_GPU).check_precision
 
 
 @pytest.fixture

@@ -251,6 +251,11 @@ def test_losses_in_the_plans_precision_stay_within_its_roundoff(apart: float, pa
     assert found.passed is passed
 
 
+def test_a_comparison_that_was_asked_for_and_is_missing_fails() -> None:
+    asked = t.subject().model_copy(update={"check_precision": True})
+    assert check(judge(asked, t.result()), "loss in bf16").passed is False
+
+
 def test_losses_of_runs_that_differ_in_length_are_no_comparison() -> None:
     both = PrecisionCheck(precision="bf16", loss_fp32=(10.0,), loss=(10.0, 9.0))
     assert check(judged(precision=both), "loss in bf16").passed is False
