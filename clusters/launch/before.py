@@ -151,6 +151,7 @@ def confirm(run: Running, price: Priced, ceiling: Ceiling | None) -> Ceiling:
 
     Raises:
         Declined: the answer was not yes.
+        Stopped: it is dearer than what ``--yes`` has confirmed.
 
     """
     asked, plan = run.request, run.request.plan
@@ -180,12 +181,18 @@ def confirm(run: Running, price: Priced, ceiling: Ceiling | None) -> Ceiling:
     )
     if asked.yes and ceiling is None:
         return mine
+    if run.hands.ask is None:
+        raise Stopped(
+            f"{plan.id} costs more than was confirmed, and nobody is there to ask",
+            f"plan launch {plan.id} --yes",
+            elsewhere="any",
+        )
     question = f"Start the cluster and the probe for at most {units.usd(price.at_most_usd)}?"
     if price.usd_per_hour == 0:
         question = "Start Ray and the probe on this machine? Nothing is rented."
     elif price.at_most_usd is None:
         question = "Start the cluster and the probe, at a price that is unknown?"
-    if run.hands.ask is None or not run.hands.ask(question):
+    if not run.hands.ask(question):
         raise Declined("declined; nothing was started")
     return mine
 

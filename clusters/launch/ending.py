@@ -101,6 +101,10 @@ def kept(run: Running, why: ProbeFailed) -> Finished:
 
 def committed(run: Running, exit_code: int, message: str) -> Finished:
     """The full run goes on, or has ended, on a cluster that stays until its deadline or ``plan down``."""
+    launch = run.launch()
+    until = "" if launch.deadline is None else f" until {launch.deadline:%Y-%m-%d %H:%M UTC}"
+    if hourly := usd_per_hour(launch):
+        message += f"; the cluster costs {units.usd_per_hour(hourly)}{until}, or plan down"
     return _told(run, "committed", exit_code, message, f"plan down {run.id}")
 
 

@@ -186,7 +186,7 @@ def _from_commit(run: Running, order: Order) -> Finished:
 
 def _attached(run: Running, job_id: str | None) -> Finished:
     if job_id is None:
-        return ending.committed(run, DONE, "the cluster is yours")
+        return ending.committed(run, DONE, f"the cluster is yours: {run.launch().address}")
     try:
         succeeded = proving.follow(run, run.work(), job_id)
     except (CloudFault, Interrupted) as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from datetime import UTC, datetime
-
-import typer
+from typing import TextIO
 
 from clusters.clouds.base import PreflightCheck
 from clusters.launch.nouns import Confirmation, Finished
@@ -32,12 +32,11 @@ class TerminalScreen:
 
     def say(self, said: str) -> None:
         """A line of progress or of a log."""
-        sys.stderr.write(f"{self._scrub(said)}\n")
-        sys.stderr.flush()
+        _write(sys.stderr, self._scrub(said))
 
     def complain(self, message: str, hint: str) -> None:
         """An error that stops the command, as ``main`` writes it."""
-        sys.stderr.write(f"error: {self._scrub(message)}\n\nhint: {self._scrub(hint)}\n")
+        _write(sys.stderr, self._scrub(f"error: {message}\n\nhint: {hint}"))
 
     def checks(self, checks: tuple[PreflightCheck, ...]) -> None:
         """What was looked at."""
@@ -45,7 +44,7 @@ class TerminalScreen:
 
     def confirmation(self, confirmation: Confirmation) -> None:
         """What it costs, before the question."""
-        typer.echo(screens_launch.confirmation(confirmation, datetime.now(UTC), text.terminal()))
+        _write(sys.stdout, screens_launch.confirmation(confirmation, datetime.now(UTC), text.terminal()))
 
     def verdict(self, verdict: ProbeVerdict, launch: Launch) -> None:
         """Prediction against measurement."""
@@ -53,13 +52,13 @@ class TerminalScreen:
 
         term = text.terminal()
         lines = [*screens_probe.checks(verdict.checks, term), "", *screens_probe.conclusion(verdict, term)]
-        typer.echo(self._scrub("\n".join(lines)))
+        _write(sys.stdout, self._scrub("\n".join(lines)))
 
     def finished(self, finished: Finished, launch: Launch) -> None:
         """How it ended: the answer on stdout, the hint on stderr."""
         found = spend.spent(launch, datetime.now(UTC))
         spent = None if "node" in found.unknown else found.usd
-        typer.echo(self._scrub(screens_launch.ended(finished, spent, text.terminal())))
+        _write(sys.stdout, self._scrub(screens_launch.ended(finished, spent, text.terminal())))
         if hint := screens_launch.hint(finished):
             self.say(hint)
 
@@ -69,7 +68,7 @@ class JsonScreen(TerminalScreen):
 
     def event(self, event: Event) -> None:
         """One line of JSON."""
-        typer.echo(self._scrub(event.model_dump_json()))
+        _write(sys.stdout, self._scrub(event.model_dump_json()))
 
     def confirmation(self, confirmation: Confirmation) -> None:
         """What it costs, before the question."""
@@ -99,10 +98,17 @@ class QuietScreen(TerminalScreen):
 
     def finished(self, finished: Finished, launch: Launch) -> None:
         """The id; what is not well is said all the same."""
-        typer.echo(finished.launch_id)
+        _write(sys.stdout, finished.launch_id)
         if finished.exit_code:
-            sys.stderr.write(f"{screens_launch.ended(finished, None, text.terminal())}\n")
-            sys.stderr.write(f"{screens_launch.hint(finished)}\n")
+            _write(sys.stderr, self._scrub(screens_launch.ended(finished, None, text.terminal())))
+            _write(sys.stderr, self._scrub(screens_launch.hint(finished)))
+
+
+def _write(stream: TextIO, said: str) -> None:
+    """Write a line. A terminal or pipe that is gone must not keep a launch from being torn down."""
+    with contextlib.suppress(OSError):
+        stream.write(f"{said}\n")
+        stream.flush()
 
 
 def screen_for(json: bool, quiet: bool) -> TerminalScreen:

@@ -350,3 +350,23 @@ def test_a_plan_moved_to_another_region_has_its_price(proving: Proving):
     assert moved.id != plan.id
     assert moved.candidate.offer.region == "eu-west-1"
     assert moved.candidate.run == plan.candidate.run
+
+
+class Gone(io.StringIO):
+    """A terminal that has hung up."""
+
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+
+def test_a_terminal_that_hangs_up_does_not_keep_the_cluster_alive(
+    proving: Proving, cloud: FileCloud, monkeypatch: pytest.MonkeyPatch
+):
+    proving.passes = False
+    monkeypatch.setattr(sys, "stderr", Gone())
+    monkeypatch.setattr(sys, "stdout", Gone())
+    assert launch("--quiet") in (1, 5)
+    assert cloud.creates
+    assert not cloud.resources()
+    assert launch() in (1, 5)
+    assert not cloud.resources()

@@ -377,3 +377,11 @@ def test_what_was_spent_ends_with_the_launch(tmp_path: Path, cloud: FileCloud):
 def test_every_kind_of_thing_has_its_turn_in_a_teardown():
     assert sorted(teardown.ORDER) == sorted(get_args(ResourceKind))
     assert set(teardown.MACHINES) < set(teardown.ORDER)
+
+
+def test_yes_covers_what_was_shown_and_no_dearer_candidate(tmp_path: Path, cloud: FileCloud):
+    cloud.faults["create"] = [CloudFault("capacity", "none")]
+    plans = [other(price="12.00"), other("eu-west-1")]
+    finished = machine.launch(request(tmp_path), hands(tmp_path, cloud, next_plans=lambda plan: plans))
+    assert finished.exit_code == 0
+    assert [p.region for p, _ in cloud.creates] == ["us-east-1", "eu-west-1"]
