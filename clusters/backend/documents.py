@@ -30,7 +30,7 @@ def environment(launch_id: str, own_temp: bool) -> str:
     return (
         f"export PATH={ENV_DIR}/bin:$PATH {watchdog.MARK}={launch_id} RAY_AUTH_MODE=token"
         f" RAY_AUTH_TOKEN_PATH={home(launch_id)}/auth_token RAY_JOB_STOP_WAIT_TIME_S={GRACE_S:.0f}"
-        f" RAY_USAGE_STATS_ENABLED=0{temp}"
+        f" RAY_USAGE_STATS_ENABLED=0 SPT_NOENV=1{temp}"  # titles of processes must not overwrite the mark
     )
 
 

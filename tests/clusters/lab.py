@@ -3,7 +3,6 @@
 For root in a network namespace of its own, which has no way out: ``lab_hosts`` and ``lab_aws`` run in it.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -42,17 +41,6 @@ exec sleep infinity
 
 
 PATIENT = "export RAY_raylet_start_wait_time_s=120\n"  # two cores start two hosts' Ray, and run other tests
-COUNT = """\
-import json, time, ray
-ray.init(address="auto", logging_level="ERROR")
-until = time.monotonic() + {seconds}
-while True:
-    nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]
-    if sum(n.get("GPU", 0) for n in nodes) >= {num_gpus} or time.monotonic() > until:
-        break
-    time.sleep(0.5)
-print("SEEN", json.dumps(nodes))
-"""
 
 
 def why_not() -> str | None:
@@ -164,45 +152,6 @@ def hosts_of(lab: Path, addresses: list[str], gpus_per_node: int) -> list[Host]:
     sh(f"ssh-keygen -q -t ed25519 -N '' -f {lab}/host_key; ssh-keygen -q -t ed25519 -N '' -f {lab}/key")
     keys = (lab / "key.pub").read_text()
     return [Host(lab, i, ip, gpus_per_node, keys, PATIENT) for i, ip in enumerate(addresses)]
-
-
-def client(lab: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """One of Ray's commands, as the user runs it."""
-    env = {
-        **os.environ,
-        "HOME": str(lab / "home"),
-        "PATH": f"{Path(sys.executable).parent}:{search_path()}",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(lab / "auth_token"),
-        **more,
-    }
-    (lab / "home").mkdir(exist_ok=True)
-    return subprocess.run(
-        [*command, str(lab / "cluster.yaml")],
-        env=env,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=120,
-        check=False,
-    )
-
-
-def joined(lab: Path, num_gpus: int, hosts: list[Host], seconds: int) -> dict:
-    """Nodes and GPUs that the head knows, once they are all there or time is over."""
-    script = hosts[0].home / "bin/count.py"
-    script.write_text(COUNT.format(num_gpus=num_gpus, seconds=seconds))
-    key = ["-i", str(lab / "key"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
-    remote = f"bash -lc 'RAY_AUTH_MODE=token python {script}'"
-    done = subprocess.run(
-        ["ssh", *key, f"root@{hosts[0].ip}", remote], capture_output=True, text=True, check=False
-    )
-    said = [line for line in done.stdout.splitlines() if line.startswith("SEEN ")]
-    nodes = json.loads(said[-1].removeprefix("SEEN ")) if said else []
-    total = sum(n.get("GPU", 0) for n in nodes)
-    return {"nodes": len(nodes), "gpus": total, "resources": nodes, "said": done.stderr[-2000:]}
 
 
 def deadline_without_ssh(guard: str, host: Host) -> bool:

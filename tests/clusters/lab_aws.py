@@ -1,7 +1,7 @@
 """EC2 out of one machine: each instance that moto knows becomes a host of ``lab``, with its own address.
 
 Run as root in a network namespace of its own, which has no way out: ``python -m tests.clusters.lab_aws DIR``
-runs ``plan cluster --prepare``, ``ray up`` and ``ray down`` as the user does, and prints what it saw as JSON.
+launches through Ray's own launcher, until nothing is left, and prints what it saw as JSON.
 """
 
 import base64
@@ -11,12 +11,20 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import boto3
+import requests
 import yaml
 
-from tests.clusters.lab import PYTHON_DIR, Host, client, joined, sh
+from clusters.clouds.aws import AwsCloud
+from clusters.clouds.base import CloudFault, Order, Place
+from planner.results import Plan
+from tests.clusters import tools
+from tests.clusters.lab import PATIENT, Host, search_path, sh
 
 GATEWAY, PREFIX, PORT = "172.31.0.1", 16, 5055  # moto's default network
 AWS = {
@@ -26,7 +34,8 @@ AWS = {
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-ENV = "".join(f"export {k}='{v}'\n" for k, v in AWS.items())
+LAUNCH = "l-lab2"
+ENV = PATIENT + "".join(f"export {k}='{v}'\n" for k, v in AWS.items())
 
 
 class Hypervisor(threading.Thread):
@@ -49,6 +58,10 @@ class Hypervisor(threading.Thread):
         answer = self.ec2.describe_instances()
         return [i for r in answer["Reservations"] for i in r["Instances"]]
 
+    def runs(self) -> int:
+        """How often RunInstances was called, by whomever: each call makes a reservation."""
+        return len(self.ec2.describe_instances()["Reservations"])
+
     def boot(self, instance: dict) -> Host:
         pairs = self.ec2.describe_key_pairs(IncludePublicKey=True)["KeyPairs"]
         keys = "".join(f"{p.get('PublicKey', '')}\n" for p in pairs)
@@ -67,13 +80,15 @@ class Hypervisor(threading.Thread):
 
 def main(lab: Path) -> None:
     os.environ.pop("AWS_CA_BUNDLE", None)
-    os.environ.update(AWS)
+    (lab / "home").mkdir()
+    os.environ.update(AWS, HOME=str(lab / "home"), PATH=search_path())
     asked = json.loads((lab / "asked.json").read_text())
     sh("mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns")
     sh(f"ip link set lo up; ip link add labbr type bridge; ip addr add {GATEWAY}/{PREFIX} dev labbr")
     sh(f"ip link set labbr up; ssh-keygen -q -t ed25519 -N '' -f {lab}/host_key")
     moto = subprocess.Popen(
-        [PYTHON_DIR / "moto_server", "-H", GATEWAY, "-p", str(PORT)],
+        [sys.executable, "-m", "tests.clusters.clouds.moto_more", GATEWAY, str(PORT)],
+        env={**os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS": "false"},
         stdout=(lab / "moto.log").open("w"),
         stderr=subprocess.STDOUT,
     )
@@ -104,31 +119,73 @@ def wait_for_moto() -> None:
 
 
 def trial(lab: Path, asked: dict, hypervisor: Hypervisor) -> dict:
-    """Write, start, count, stop, look again."""
-    seen: dict[str, object] = {}
-    plan = [sys.executable, "-c", "from planner.cli.main import main; main()"]
-    done = subprocess.run(
-        [*plan, "cluster", asked["plan"], "--prepare", "--cpu-head", "--ssh-from", GATEWAY, "--out", lab],
-        env={**os.environ, "PLAN_DATA_DIR": str(lab / "data")}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    seen["plan"] = {"code": done.returncode, "said": done.stdout + done.stderr}
-    (lab / "home/.ray").mkdir(parents=True)
-    (lab / "home/.ray/auth_token").write_text((lab / "auth_token").read_text())
-    done = client(lab, "ray", "up", "-y", "--no-config-cache", **AWS)
-    seen["up"] = {"code": done.returncode, "said": done.stdout[-3000:]}
-    if done.returncode or not hypervisor.hosts:
-        return seen
-    (head,) = [h for h in hypervisor.hosts.values() if h.home.name == "host0"]
-    (key,) = (lab / "home/.ssh").glob("plan-*.pem")
-    (lab / "key").write_text(key.read_text())
-    (lab / "key").chmod(0o600)
-    seen["joined"] = joined(lab, asked["num_gpus"], [head], seconds=90)
+    """Look, start, count, reach, extend, stop, look again."""
+    seen: dict[str, object] = {"times": {}}
+    cloud, order = AwsCloud(["us-east-1"]), order_of(lab, asked, hypervisor)
+    said: list[str] = []
+
+    def timed(name: str, act: Callable[[], object]) -> object:
+        began = time.monotonic()
+        done = act()
+        seen["times"][name] = round(time.monotonic() - began, 1)
+        return done
+
+    seen["before"] = [c.model_dump() for c in timed("preflight", lambda: cloud.preflight(order, None))]
+    ready = timed("prepare", lambda: cloud.prepare(order))
+    try:
+        seen["created"] = timed("up", lambda: cloud.create(ready, said.append)).model_dump()
+    except CloudFault as fault:
+        return {**seen, "fault": [fault.kind, str(fault), fault.log]}
+    seen["found"] = [r.kind for r in cloud.find(LAUNCH)]
+    seen["calls"] = hypervisor.runs()
     seen["setups"] = {h.home.name: setups(h) for h in hypervisor.hosts.values()}
     seen["guarded"] = len(sh("pgrep -f '^/bin/bash -c sleep [0-9]+.while left='", check=False).split())
-    done = client(lab, "ray", "down", "-y", **AWS)
-    seen["down"] = {"code": done.returncode, "said": done.stdout[-1500:]}
-    seen["left"] = [i["State"]["Name"] for i in hypervisor.instances()]
+    with cloud.reach(ready) as created:
+        token = Path(created.auth_token_path).read_text()
+        answer = requests.get(
+            f"{created.address}/api/version", headers={"Authorization": f"Bearer {token}"}, timeout=20
+        )
+        seen["answers"] = answer.status_code
+    later = ready.choices.deadline + timedelta(hours=3)
+    timed("extend", lambda: cloud.extend(ready, later))
+    seen["timers"] = [(h.home / "plan-deadline").read_text().strip() for h in hypervisor.hosts.values()]
+    seen["later"] = str(round(later.timestamp()))
+    timed("ray down", lambda: cloud.stop_cluster(ready, said.append))
+    for _ in range(4):
+        for resource in cloud.find(LAUNCH):
+            with suppress(CloudFault):
+                cloud.delete(resource)
+    seen["left"] = [r.model_dump() for r in cloud.find(LAUNCH)]
+    seen["states"] = [i["State"]["Name"] for i in hypervisor.instances()]
     return seen
+
+
+def order_of(lab: Path, asked: dict, hypervisor: Hypervisor) -> Order:
+    """The plan of the test, with an image that moto has, reached from the bridge."""
+    hypervisor.ec2.register_image(Name="deep learning")
+    image = hypervisor.ec2.describe_images()["Images"][0]["ImageId"]
+    now = datetime.now(UTC).replace(microsecond=0)
+    choices = tools.choices(
+        made=now,
+        deadline=now + timedelta(hours=1),
+        launch_id=LAUNCH,
+        cpu_head=True,
+        ssh_from=GATEWAY,
+        subnet=None,
+        security_group=None,
+        image=image,
+    )
+    plan = Plan.model_validate_json(asked["plan"])
+    (lab / "launch").mkdir()
+    return Order(
+        plan=plan,
+        choices=choices,
+        launch_id=LAUNCH,
+        place=Place(region="us-east-1"),
+        directory=str(lab / "launch"),
+        num_nodes=plan.candidate.num_nodes,
+        create_timeout_s=300,
+    )
 
 
 def setups(host: Host) -> int:

@@ -1,39 +1,67 @@
-"""The emitted AWS cluster really starts: ``plan cluster``, ``ray up``, a worker that joins, ``ray down``."""
+"""A launch on AWS through Ray's own launcher: moto as EC2, namespaces as instances, workers by the head."""
 
 import json
-import secrets
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from planner.cli import store
 from tests.clusters import lab, tools
 
 WHY_NOT = lab.why_not()
 ROOT = Path(__file__).parents[2]
+SECRET = "planted/secret+of+somebody/0123456789abcd"
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
 
 
-@pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
-def test_an_aws_cluster_starts_joins_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    plan = tools.plan(nodes=1)
-    monkeypatch.setenv("PLAN_DATA_DIR", str(tmp_path / "data"))
-    store.save_shown([plan.candidate], "plan suggest", tools.NOW)
-    (tmp_path / "auth_token").write_text(secrets.token_hex(32))
-    (tmp_path / "asked.json").write_text(json.dumps({"plan": plan.id, "gpus_per_node": 4, "num_gpus": 4}))
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """What one launch of a head and a GPU node saw, from preflight until nothing is left."""
+    where = tmp_path_factory.mktemp("lab")
+    asked = {"plan": tools.plan(nodes=1).model_dump_json(), "gpus_per_node": 4}
+    (where / "asked.json").write_text(json.dumps(asked))
     done = subprocess.run(
-        ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-         sys.executable, "-m", "tests.clusters.lab_aws", str(tmp_path)],
-        cwd=ROOT, text=True, capture_output=True, timeout=400, check=False,
+        ["env", f"WANDB_API_KEY={SECRET}",
+         "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+         sys.executable, "-m", "tests.clusters.lab_aws", str(where)],
+        cwd=ROOT, text=True, capture_output=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    seen = json.loads(done.stdout.splitlines()[-1])
-    assert seen["plan"]["code"] == 0, seen["plan"]["said"]
-    assert seen["up"]["code"] == 0, seen["up"]["said"]
-    assert seen["joined"]["nodes"] == 2, seen
-    assert seen["joined"]["gpus"] == 4
-    assert seen["guarded"] == 2  # the deadline of each host is set before anyone could log in
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert "fault" not in found, found["fault"]
+    found["log"] = (where / "launch/launcher.log").read_text()
+    return found
+
+
+def test_every_check_before_the_bill_passes(seen: dict):
+    assert all(c["passed"] for c in seen["before"]), seen["before"]
+
+
+def test_head_and_worker_start_and_the_gpus_of_the_plan_join(seen: dict):
+    assert (seen["created"]["num_nodes"], seen["created"]["num_gpus"]) == (1, 4)
+    assert seen["found"].count("instance") == 2  # the worker was started by the head, and carries the tag too
+    assert seen["calls"] == 2
     assert min(seen["setups"].values()) >= 1
-    assert seen["down"]["code"] == 0, seen["down"]["said"]
-    assert set(seen["left"]) == {"terminated"}
+
+
+def test_every_machine_has_its_own_timer_before_anyone_could_log_in(seen: dict):
+    assert seen["guarded"] == 2
+
+
+def test_job_submission_answers_through_a_tunnel(seen: dict):
+    assert seen["answers"] == 200
+
+
+def test_an_extended_launch_moves_the_timer_of_every_machine(seen: dict):
+    assert seen["timers"] == [seen["later"]] * 2
+
+
+def test_nothing_is_left(seen: dict):
+    assert seen["left"] == []
+    assert set(seen["states"]) == {"terminated"}
+
+
+def test_no_secret_stands_in_what_the_launch_wrote(seen: dict):
+    assert len(seen["log"]) > 1000
+    assert SECRET not in json.dumps(seen)
