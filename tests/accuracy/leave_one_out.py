@@ -163,9 +163,8 @@ def residuals(of: Problem, quantity: str, log_predicted: np.ndarray) -> list[Res
     return rows
 
 
-KEYS = {
-    name: accuracy.KEYS[name] for name in ("source", "gpu", "method", "layout", "precision", "size", "scale")
-}
+BY = ("source", "gpu", "method", "layout", "precision", "size", "scale")
+KEYS = {name: accuracy.KEYS[name] for name in BY}
 
 
 def rows_of(memory_rows: Sequence[Residual], time_rows: Sequence[Residual]) -> list[dict[str, object]]:

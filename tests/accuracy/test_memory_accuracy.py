@@ -16,7 +16,7 @@ def test_peak_memory_is_close_to_what_was_measured(errors):
     print(scoring.table(errors, lambda case: case.group, "source"))
     assert score.macro_median <= 0.08
     assert score.p90 <= 0.25
-    assert score.low_share <= 0.15
+    assert score.low_share <= 0.08
 
 
 def test_most_runs_that_ran_out_of_memory_are_called_so():
