@@ -10,7 +10,11 @@ import sys
 import tempfile
 import time
 
-os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}  # before Ray is imported
+os.environ |= {  # before Ray is imported
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_raylet_start_wait_time_s": "120",  # on a busy machine
+}
 
 import loops
 import ray
