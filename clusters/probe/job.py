@@ -29,6 +29,7 @@ def main(words: list[str]) -> int:
     began = time.monotonic()
     try:
         request = from_json(Path(words[0]).read_text(encoding="utf-8"))
+        read_plan(request.plan)  # a plan that cannot be read is a bad request, not a result
     except (OSError, ValueError, IndexError) as error:
         sys.stderr.write(f"probe: {error}\n")
         return 1
