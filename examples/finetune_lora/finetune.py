@@ -67,7 +67,8 @@ def finetune(args: argparse.Namespace, plan: dict[str, Any], text: bytes, base: 
 
 def last_checkpoint(base: Path) -> Path:
     """Checkpoint to start from: ``base`` itself, or the last of the run that it is the storage of."""
-    found = [base] if (base / ".metadata").exists() else sorted(base.glob("checkpoint_*"))
+    within = sorted(each.parent for each in base.glob("checkpoint_*/.metadata"))
+    found = [base] if (base / ".metadata").exists() else within
     if not found:
         raise RefusedError(f"no checkpoint in {base}: train one with train_gpt")
     return found[-1]
