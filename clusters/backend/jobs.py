@@ -157,7 +157,7 @@ class Jobs:
     def _chunks(self, job_id: str, tick_s: float) -> Iterator[str | None]:
         """Pieces of the log as they come in. One loop, turned only while somebody waits for a piece."""
         loop = asyncio.new_event_loop()
-        tail = self._client.tail_job_logs(job_id)
+        tail = self._tail(job_id)
         coming: asyncio.Task[str] | None = None
         try:
             while True:
@@ -178,6 +178,21 @@ class Jobs:
                 loop.run_until_complete(asyncio.wait({coming}, timeout=_CONNECT_S))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+
+    async def _tail(self, job_id: str) -> AsyncIterator[str]:
+        """Pieces of the log until the job ends. Ray's own reader leaves its connection open when given up."""
+        import aiohttp
+
+        url = f"{self._client._address}/api/jobs/{job_id}/logs/tail"
+        async with (
+            aiohttp.ClientSession(headers=self._client._headers) as session,
+            session.ws_connect(url, heartbeat=REQUEST_TIMEOUT_S, max_msg_size=0) as stream,
+        ):
+            async for message in stream:
+                if message.type == aiohttp.WSMsgType.TEXT:
+                    yield message.data
+            if stream.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
+                raise ConnectionError("the log broke off")
 
 
 async def _next(tail: AsyncIterator[str]) -> str:
@@ -255,13 +270,14 @@ class _errors:  # noqa: N801 (used as a function)
         return None
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        import aiohttp
         from ray.exceptions import AuthenticationError
 
         if error is None or isinstance(error, JobsError):
             return
         if isinstance(error, AuthenticationError):
             raise JobsError("forbidden", f"{self._address} asks for another token") from None
-        if isinstance(error, OSError | asyncio.TimeoutError):  # requests' errors are OSErrors
+        if isinstance(error, OSError | asyncio.TimeoutError | aiohttp.ClientError):  # requests': OSErrors
             raise JobsError("unreachable", f"no answer from {self._address}: {_said(error)}") from None
         if isinstance(error, RuntimeError | ValueError | KeyError):
             raise JobsError("refused", f"{self._address} refused: {_said(error)}") from None

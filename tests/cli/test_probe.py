@@ -20,10 +20,7 @@ from clusters.backend.here import LocalRay
 from clusters.backend.jobs import Job, Jobs, JobsError, connect
 from planner.cli.main import run
 
-pytestmark = [
-    pytest.mark.enable_socket,
-    pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning"),  # Ray's own client
-]
+pytestmark = pytest.mark.enable_socket
 PLAN = Path(sys.executable).with_name("plan")
 MARK = "PLAN_TEST_MARK"
 LONGEST_S = 300.0
@@ -116,6 +113,20 @@ def test_the_environment_does_not_redirect_an_address_that_is_given(
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:9")
     assert connect(other.address, other.auth_token_path).nodes()
+
+
+def test_auto_finds_the_cluster_that_ray_would_find(other: LocalRay, tmp_path: Path) -> None:
+    seen = "from clusters.backend.jobs import connect; print(connect('auto').address)"
+    told = {"RAY_ADDRESS": other.gcs_address, "RAY_AUTH_MODE": "token"}
+    done = subprocess.run(
+        [sys.executable, "-c", seen],
+        env={**os.environ, **told, "RAY_AUTH_TOKEN_PATH": other.auth_token_path},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
+    assert done.stdout.strip() == other.address, done.stderr
 
 
 def test_an_unknown_job_is_refused(jobs: Jobs) -> None:
