@@ -149,14 +149,39 @@ def _environments() -> Iterator[tuple[int, list[bytes]]]:
 
 @contextlib.contextmanager
 def running(wanted: Wanted = Wanted(), ray_id: str | None = None) -> Iterator[LocalRay]:  # noqa: B008
-    """Run a Ray as long as the block does, whatever ends it: an error, Ctrl-C or SIGTERM."""
+    """Run a Ray as long as the block does, whatever ends it: an error, Ctrl-C, SIGTERM, even SIGKILL."""
     ray_id = ray_id or new_id()
-    with _signals_raise():
+    with _guarded(ray_id), _signals_raise():
         try:
             yield start(ray_id, wanted)
         finally:
             with _signals_ignored():
                 stop(ray_id)
+
+
+_GUARD = """\
+import sys
+sys.stdin.read()
+from clusters.backend.here import stop
+stop(sys.argv[1])
+"""
+
+
+@contextlib.contextmanager
+def _guarded(ray_id: str) -> Iterator[None]:
+    """Have another process end this Ray should ours be killed: its end of a pipe is closed then."""
+    guard = subprocess.Popen(
+        [sys.executable, "-P", "-c", _GUARD, ray_id],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        guard.kill()
+        guard.communicate()
 
 
 # ----------------------------------------------------------------------------------------- start

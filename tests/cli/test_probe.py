@@ -249,6 +249,17 @@ def test_a_signal_ends_a_probe_and_leaves_nothing(
     assert jobs.nodes()
 
 
+def test_a_probe_that_is_killed_leaves_nothing_either(tmp_path: Path) -> None:
+    probe = Running(tmp_path)
+    ray_id = probe.ray_id()
+    probe.process.kill()
+    assert probe.ended() == (-signal.SIGKILL, "")
+    until = time.monotonic() + LONGEST_S
+    while (probe.alive() or here.directory_of(ray_id).exists()) and time.monotonic() < until:
+        time.sleep(0.1)
+    probe.left_nothing(ray_id)
+
+
 def test_on_a_cluster_that_runs_only_the_job_comes_and_goes(
     tmp_path: Path, other: LocalRay, jobs: Jobs
 ) -> None:
