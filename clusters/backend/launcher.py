@@ -27,7 +27,7 @@ PORT = 8265
 _SSH_SHARE, _SSH_LEAST_S = 0.5, 60.0  # of the time to create, how much a host may take until SSH answers
 _PLAIN = ("--log-color", "false")
 _DOWN_S = 180.0
-_EXEC_S = 60.0  # `ray exec` itself, besides what it runs
+_EXEC_S = 150.0  # `ray exec` itself, besides what it runs: it asks the cloud for all its types first
 
 
 class Launcher(Record):
@@ -123,7 +123,7 @@ def spread(launcher: Launcher, limits: watchdog.Limits) -> int:
     where = f"{documents.home(launcher.launch_id)}/limits.json"
     done = on_head(launcher, f"spread {where} '{text}'", _EXEC_S)
     for line in done.said.splitlines():
-        if done.ok and line.startswith(watchdog.SET):
+        if line.startswith(watchdog.SET):
             return int(line.removeprefix(watchdog.SET))
     raise faults.of_launcher("moving the limits", done.said, timed_out=done.code is None)
 

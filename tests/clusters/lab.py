@@ -109,7 +109,10 @@ class Host:
             # the pinned Python, Ray and torch: what this test runs on, wherever a setup command installs them
             "apt-get": "true\n",
             "cloud-init": "true\n",
-            "python3.12": f'mkdir -p "$3/bin"; ln -sf {PYTHON_DIR}/ray {PYTHON_DIR}/python "$3/bin/"\n'
+            "python3.12": f'mkdir -p "$3/bin"; ln -sf {PYTHON_DIR}/ray "$3/bin/"\n'
+            # a link to a Python of another environment would not find what is installed in that
+            f'printf "#!/bin/bash\\nexec {PYTHON_DIR}/python \\"\\$@\\"\\n" > "$3/bin/python"\n'
+            'chmod +x "$3/bin/python"\n'
             'printf "#!/bin/bash\\necho pip >> ~/setup.log\\n" > "$3/bin/pip"; chmod +x "$3/bin/pip"\n',
         }
         for name, body in tools.items():

@@ -35,6 +35,7 @@ AWS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 LAUNCH = "l-lab2"
+FULL, FREE = "us-east-1a", "us-east-1b"  # zones without capacity and with
 ENV = PATIENT + "".join(f"export {k}='{v}'\n" for k, v in AWS.items())
 
 
@@ -87,7 +88,7 @@ def main(lab: Path) -> None:
     sh(f"ip link set lo up; ip link add labbr type bridge; ip addr add {GATEWAY}/{PREFIX} dev labbr")
     sh(f"ip link set labbr up; ssh-keygen -q -t ed25519 -N '' -f {lab}/host_key")
     moto = subprocess.Popen(
-        [sys.executable, "-m", "tests.clusters.clouds.moto_more", GATEWAY, str(PORT)],
+        [sys.executable, "-m", "tests.clusters.clouds.moto_more", GATEWAY, str(PORT), FULL],
         env={**os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS": "false"},
         stdout=(lab / "moto.log").open("w"),
         stderr=subprocess.STDOUT,
@@ -131,6 +132,8 @@ def trial(lab: Path, asked: dict, hypervisor: Hypervisor) -> dict:
         return done
 
     seen["before"] = [c.model_dump() for c in timed("preflight", lambda: cloud.preflight(order, None))]
+    seen["full"] = timed("a zone without capacity", lambda: full_zone(cloud, order))
+    order = order.model_copy(update={"place": Place(region="us-east-1", zone=FREE), "attempt": 2})
     ready = timed("prepare", lambda: cloud.prepare(order))
     try:
         seen["created"] = timed("up", lambda: cloud.create(ready, said.append)).model_dump()
@@ -158,6 +161,17 @@ def trial(lab: Path, asked: dict, hypervisor: Hypervisor) -> dict:
     seen["left"] = [r.model_dump() for r in cloud.find(LAUNCH)]
     seen["states"] = [i["State"]["Name"] for i in hypervisor.instances()]
     return seen
+
+
+def full_zone(cloud: AwsCloud, order: Order) -> dict:
+    """What is raised in a zone without capacity, and which machines are there then."""
+    here = order.model_copy(update={"place": Place(region="us-east-1", zone=FULL)})
+    try:
+        cloud.create(cloud.prepare(here), lambda line: None)
+    except CloudFault as fault:
+        left = [r.kind for r in cloud.find(LAUNCH) if r.bills]
+        return {"kind": fault.kind, "message": str(fault), "bills": left}
+    return {"kind": None}
 
 
 def order_of(lab: Path, asked: dict, hypervisor: Hypervisor) -> Order:

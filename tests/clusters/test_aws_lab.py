@@ -38,6 +38,12 @@ def test_every_check_before_the_bill_passes(seen: dict):
     assert all(c["passed"] for c in seen["before"]), seen["before"]
 
 
+def test_a_zone_without_capacity_is_sorted_and_leaves_nothing_that_bills(seen: dict):
+    assert seen["full"]["kind"] == "capacity", seen["full"]
+    assert "InsufficientInstanceCapacity" in seen["full"]["message"]
+    assert seen["full"]["bills"] == []
+
+
 def test_head_and_worker_start_and_the_gpus_of_the_plan_join(seen: dict):
     assert (seen["created"]["num_nodes"], seen["created"]["num_gpus"]) == (1, 4)
     assert seen["found"].count("instance") == 2  # the worker was started by the head, and carries the tag too

@@ -1,7 +1,8 @@
-"""What moto does not have and a launch asks for: placement groups, and EC2's service quotas.
+"""What moto does not have and a launch meets: placement groups, EC2's service quotas, zones without capacity.
 
-``install()`` adds them to moto in this process; ``python -m tests.clusters.clouds.moto_more HOST PORT`` runs
-moto's server with them.
+``install()`` adds them to moto in this process;
+``python -m tests.clusters.clouds.moto_more HOST PORT ZONE...`` runs moto's server with them, and without
+capacity in these zones.
 """
 
 import sys
@@ -49,6 +50,25 @@ def install() -> None:
     ServiceQuotasBackend.get_service_quota = quota
 
 
+def no_capacity_in(zones: list[str]) -> None:
+    """Let RunInstances fail in these zones as EC2 does; a dry run does not look at capacity."""
+    from moto.core.responses import ActionResult
+    from moto.ec2.exceptions import EC2ClientError
+    from moto.ec2.responses import EC2Response
+
+    real = EC2Response.run_instances
+
+    def run(self: EC2Response) -> ActionResult:
+        (first, *_) = self._get_param("NetworkInterfaces", [])
+        zone = self.ec2_backend.get_subnet(first["SubnetId"]).availability_zone
+        if zone in zones and not self._get_param("DryRun"):
+            said = f"We currently do not have sufficient capacity in the zone you requested ({zone})."
+            raise EC2ClientError("InsufficientInstanceCapacity", said)
+        return real(self)
+
+    EC2Response.run_instances = run
+
+
 def _matches(group: dict, filters: dict[str, list[str]]) -> bool:
     tags = {t["Key"]: t["Value"] for t in group["Tags"]}
     for name, values in filters.items():
@@ -63,4 +83,5 @@ if __name__ == "__main__":
     from moto.server import main
 
     install()
+    no_capacity_in(sys.argv[3:])
     main(["-H", sys.argv[1], "-p", sys.argv[2]])
