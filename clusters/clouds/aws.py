@@ -17,10 +17,11 @@ from typing import Any, Protocol, cast
 
 from clusters import watchdog
 from clusters.backend import launcher, ssh
-from clusters.clouds import aws_found, aws_gone, aws_preflight, reckoned
+from clusters.clouds import aws_found, aws_gone, aws_marks, aws_preflight, reckoned
 from clusters.clouds.aws_errors import sorted_faults
 from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
 from clusters.clouds.hosts import right_kind
+from clusters.clouds.marks import Marks, merged
 from clusters.config import aws as aws_documents
 from clusters.config import aws_ground, check, emit
 from clusters.config.aws_ground import Client, Session
@@ -256,6 +257,14 @@ class AwsCloud:
             roles = None if name is None else (f"{name}-head", f"{name}-node")
             found += aws_found.in_iam(self.client("iam"), roles)
         return tuple(found)
+
+    def marks(self, launch_id: str | None) -> tuple[Marks, ...]:
+        """What the tags of launches say, in our regions."""
+        found: list[Marks] = []
+        for region in self.regions:
+            with sorted_faults(f"looking in {region}"):
+                found += aws_marks.in_region(self.client("ec2", region), region, launch_id)
+        return merged(found)
 
     def delete(self, resource: Resource) -> None:
         """Ask for one thing to go."""

@@ -11,17 +11,17 @@ from planner.launched import Resource, ResourceKind
 
 TAG = "plan-launch"
 _GONE_STATES = ("terminated", "deleted")
-_BILLED_INSTANCE = ("pending", "running")
+BILLED_INSTANCE = ("pending", "running")
 
 
 def in_region(ec2: Client, region: str, launch_id: str | None) -> Iterator[Resource]:
     """Things of EC2 in a region: instances in any state but terminated, and all that may outlive them."""
-    filters = _filters(launch_id)
-    for page in _pages(ec2, "describe_instances", filters):
+    filters = filters_of(launch_id)
+    for page in pages(ec2, "describe_instances", filters):
         for found in (i for r in page["Reservations"] for i in r["Instances"]):
             state = found["State"]["Name"]
             if state not in _GONE_STATES:
-                yield _made("instance", found["InstanceId"], state, region, state in _BILLED_INSTANCE, found)
+                yield _made("instance", found["InstanceId"], state, region, state in BILLED_INSTANCE, found)
     for found in _listed(ec2, "describe_addresses", "Addresses", filters):
         yield _made("address", found["AllocationId"], "allocated", region, True, found)
     for found in _listed(ec2, "describe_volumes", "Volumes", filters):
@@ -55,7 +55,7 @@ def _interfaces(ec2: Client, region: str, filters: list[Answer], groups: list[An
 def in_iam(iam: Client, names: tuple[str, ...] | None) -> Iterator[Resource]:
     """Instance profiles and roles: of these names, or (``None``) all that carry the tag of a launch."""
     if names is None:
-        wanted = [r["RoleName"] for page in _pages(iam, "list_roles", None) for r in page["Roles"]]
+        wanted = [r["RoleName"] for page in pages(iam, "list_roles", None) for r in page["Roles"]]
         names = tuple(name for name in wanted if name.startswith("plan-"))
     for name in names:
         tags = _tags_of_role(iam, name)
@@ -96,23 +96,25 @@ def _client_error() -> type[Exception]:
     return found
 
 
-def _filters(launch_id: str | None) -> list[Answer]:
+def filters_of(launch_id: str | None) -> list[Answer]:
+    """Filters of a describe call: the tag of a launch, or of any launch."""
     if launch_id is None:
         return [{"Name": "tag-key", "Values": [TAG]}]
     return [{"Name": f"tag:{TAG}", "Values": [launch_id]}]
 
 
-def _pages(client: Client, operation: str, filters: list[Answer] | None) -> Iterator[Answer]:
+def pages(client: Client, operation: str, filters: list[Answer] | None) -> Iterator[Answer]:
+    """Every page of an answer."""
     more: dict[str, Any] = {} if filters is None else {"Filters": filters}
-    pages: Any = client.get_paginator(operation)
-    yield from pages.paginate(**more)
+    paginator: Any = client.get_paginator(operation)
+    yield from paginator.paginate(**more)
 
 
 def _listed(ec2: Client, operation: str, key: str, filters: list[Answer]) -> list[Answer]:
     """All things of one kind; addresses, placement groups and key pairs come on one page."""
     if operation in ("describe_addresses", "describe_placement_groups", "describe_key_pairs"):
         return list(getattr(ec2, operation)(Filters=filters)[key])
-    return [found for page in _pages(ec2, operation, filters) for found in page[key]]
+    return [found for page in pages(ec2, operation, filters) for found in page[key]]
 
 
 def _made(kind: ResourceKind, name: str, state: str, region: str, bills: bool, found: Answer) -> Resource:
