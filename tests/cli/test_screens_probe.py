@@ -10,7 +10,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from planner.cli import schema, screens_probe
 from planner.cli.probe_json import ProbeDocument, document
 from planner.cli.text import Terminal
-from planner.probed import Depth, ProbeResult, Reading
+from planner.probed import Depth, ProbeResult, Reading, SkippedCollective
 from planner.verdict import Subject, judge
 from planner.verdict.subject import cut_run, estimate, num_params, predicted_part
 from tests.planner import probe_tools as t
@@ -68,7 +68,8 @@ def scaled() -> ProbeDocument:
 
 def on_cpu() -> ProbeDocument:
     asked = t.cpu_subject()
-    return made(asked, t.cpu_result(asked))
+    lacking = SkippedCollective(op="reduce_scatter", scope="all", bytes=2**20, why="gloo has none of its own")
+    return made(asked, t.cpu_result(asked, skipped=(lacking,)))
 
 
 def out_of_memory() -> ProbeDocument:
