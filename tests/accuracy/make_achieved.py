@@ -130,10 +130,11 @@ def rows(of: Callable[[str], tuple[Reached, ...]] = reached) -> list[dict[str, o
 
 def refresh() -> None:
     """Write the file."""
+    found = rows()  # before the file is emptied
     with FILE.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, HEAD, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows())
+        writer.writerows(found)
 
 
 if __name__ == "__main__":
