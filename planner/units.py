@@ -281,6 +281,11 @@ def usd_total(known: Band | None, unknown_parts: Iterable[str]) -> str:
     return f"≥ {usd(known.mid)} + {UNKNOWN} {', '.join(parts)}"
 
 
+def usd_exact(value: float | Decimal | None) -> str:
+    """Print money in dollars and cents, for a limit, which must not be rounded down: ``$14.04``."""
+    return UNKNOWN if value is None else f"${usd_cents(value)}"
+
+
 def usd_per_hour(value: float | Decimal | None) -> str:
     """Print a price in dollars and cents: ``$10.49 / h``. Per hour, cents matter above 10 dollars too."""
     return UNKNOWN if value is None else f"${float(value):,.2f} / h"

@@ -125,7 +125,7 @@ def budget_check(request: LaunchRequest, price: Priced) -> PreflightCheck:
         name="budget",
         passed=request.budget_usd >= least,
         detail=f"{units.usd(request.budget_usd)}; creation, probe, teardown and the first hour take at most"
-        f" {units.usd(least)}",
+        f" {units.usd_exact(least)}",
         hint=f"--budget {math.ceil(least)}",
     )
 
@@ -187,7 +187,7 @@ def confirm(run: Running, price: Priced, ceiling: Ceiling | None) -> Ceiling:
             f"plan launch {plan.id} --yes",
             elsewhere="any",
         )
-    question = f"Start the cluster and the probe for at most {units.usd(price.at_most_usd)}?"
+    question = f"Start the cluster and the probe for at most {units.usd_exact(price.at_most_usd)}?"
     if price.usd_per_hour == 0:
         question = "Start Ray and the probe on this machine? Nothing is rented."
     elif price.at_most_usd is None:

@@ -50,7 +50,7 @@ def _confirmation(c: Confirmation, now: datetime, term: Terminal) -> Iterator[li
             for s in (c.limits.create_timeout_s, c.limits.probe_timeout_s, c.limits.teardown_timeout_s)
         )
     )
-    at_most = f", which cost at most {units.usd(c.at_most_usd)}" if not here else ""
+    at_most = f", which cost at most {units.usd_exact(c.at_most_usd)}" if not here else ""
     yield _labelled("Probe", f"on the real model and layout; limits: {bounds}{at_most}", term)
     yield _labelled("Then", _then(c), term)
     if c.keep:
@@ -126,7 +126,7 @@ def checks(found: Sequence[PreflightCheck], term: Terminal) -> str:
 def event(e: Event, since: datetime) -> str:
     """One line as a state is entered: what, spent, how long since the start."""
     minutes, seconds = divmod(int((e.time - since).total_seconds()), 60)
-    spent = "" if e.spent_usd is None else f"${e.spent_usd:,.2f}"
+    spent = "" if e.spent_usd is None else units.usd_exact(e.spent_usd)
     return f" {e.state:<12} {e.detail}".ljust(80)[:120].rstrip() + f"   {spent}   {minutes}:{seconds:02d}"
 
 
@@ -134,7 +134,7 @@ def ended(f: Finished, spent: Decimal | None, term: Terminal) -> str:
     """How it ended and what was spent."""
     lines = text.paragraph(f"{f.launch_id}: {_TELL_OUTCOME[f.outcome]}. {f.message}", term)
     if spent is not None:
-        lines.append(f"Spent ${spent:,.2f}.")
+        lines.append(f"Spent {units.usd_exact(spent)}.")
     if f.outcome == "may_still_bill":
         lines += ["", "THIS MAY STILL COST MONEY."]
     return "\n".join(lines)

@@ -16,34 +16,27 @@ def launches(rows: Sequence[LaunchRow], num_plans: int, now: datetime, term: Ter
     plans = f"{num_plans} saved plans: plan ls --plans" if num_plans else "No plans saved."
     if not rows:
         return f"No launches. {plans}"
-    columns = [
-        Column("LAUNCH"),
-        Column("PLAN"),
-        Column("WHERE", 12),
-        Column("STATE"),
-        Column("$/h", right=True),
-    ]
-    columns += [Column("SPENT", right=True), Column("FORECAST", 12), Column("ENDS")]
-    cells = [_cells(row, now) for row in rows]
+    columns = [Column("LAUNCH"), Column("PLAN", 14), *([Column("WHERE", 12)] if term.wide else [])]
+    columns += [Column("STATE"), Column("$/h", right=True), Column("SPENT", 6, right=True)]
+    columns += [Column("FORECAST", 12), Column("ENDS")]
+    cells = [_cells(row, now, term) for row in rows]
     return "\n".join([*text.table(columns, cells, term.width), plans])
 
 
-def _cells(row: LaunchRow, now: datetime) -> list[str]:
+def _cells(row: LaunchRow, now: datetime, term: Terminal) -> list[str]:
     alive = row.state != "gone"
     left = "" if row.deadline is None else units.age(max(0.0, (row.deadline - now).total_seconds()))
-    spent = "unknown" if row.spent_usd is None else f"{float(row.spent_usd):,.2f}"
+    spent = units.usd_cents(row.spent_usd)
     forecast = "–" if row.forecast_usd is None or not alive else units.usd_band(row.forecast_usd)
-    hourly = (
-        "–" if not alive else "unknown" if row.usd_per_hour is None else f"{float(row.usd_per_hour):,.2f}"
-    )
+    hourly = units.usd_cents(row.usd_per_hour) if alive else "–"
     state = row.state if row.outcome in (None, "committed", "torn_down") else f"{row.state}, {row.outcome}"
     return [
         row.launch_id,
         row.plan_id,
-        describe_place(row),
+        *([describe_place(row)] if term.wide else []),
         state.replace("_", " "),
         hourly,
-        f"≥ {spent}" if row.unknown else spent,
+        text.keep(f"≥ {spent}") if row.unknown else spent,
         forecast,
         text.keep(f"in {left}") if alive and left else "–",
     ]

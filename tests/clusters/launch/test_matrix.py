@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from moto import mock_aws
+from moto.ec2.models import ec2_backends
+from moto.iam.models import iam_backends
 
 from clusters.launch.running import Running
 from clusters.ledger.store import Ledger
@@ -41,7 +43,7 @@ def world(tmp_path: Path, session: OneSession, image: str) -> World:
     return World(tmp_path, session, image=image)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def image(session: OneSession) -> str:
     """An image of the account's own."""
     answer = session.client("ec2", matrix.REGION).register_image(Name="test", RootDeviceName="/dev/sda1")
@@ -101,18 +103,12 @@ def apart(world: World) -> Iterator[World]:
 
 
 def _empty(session: OneSession) -> None:
-    """Take away what a mutation left."""
-    ec2 = session.client("ec2", matrix.REGION)
-    there = left(ec2)
-    if there.get("instance"):
-        ec2.terminate_instances(InstanceIds=there["instance"])
-    for volume in left(ec2).get("volume", []):
-        ec2.delete_volume(VolumeId=volume)
-    for address in there.get("address", []):
-        ec2.release_address(AllocationId=address)
-    for group in there.get("security-group", []):
-        ec2.delete_security_group(GroupId=group)
-    assert "instance" not in left(ec2)
+    """Make the account new: an instance whose interface is gone cannot be ended in moto."""
+    for backends in (ec2_backends, iam_backends):
+        for regions in backends.values():
+            for backend in regions.values():
+                backend.reset()
+    assert not left(session.client("ec2", matrix.REGION))
 
 
 def test_dropping_the_intent_makes_a_cell_fail(apart: World, monkeypatch: pytest.MonkeyPatch):
