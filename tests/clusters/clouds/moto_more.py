@@ -59,9 +59,11 @@ def no_capacity_in(zones: list[str]) -> None:
     real = EC2Response.run_instances
 
     def run(self: EC2Response) -> ActionResult:
-        (first, *_) = self._get_param("NetworkInterfaces", [])
+        if self._get_param("DryRun"):
+            return real(self)
+        (first, *_) = self._get_param("NetworkInterfaces")
         zone = self.ec2_backend.get_subnet(first["SubnetId"]).availability_zone
-        if zone in zones and not self._get_param("DryRun"):
+        if zone in zones:
             said = f"We currently do not have sufficient capacity in the zone you requested ({zone})."
             raise EC2ClientError("InsufficientInstanceCapacity", said)
         return real(self)
