@@ -206,27 +206,6 @@ def test_down_takes_the_launch_or_its_plan(
     assert main.run(["down", launches()[0].id]) == 0
 
 
-def test_down_of_all_asks_first(
-    proving: Proving, cloud: FileCloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    launch()
-    monkeypatch.setattr("planner.cli.launch_down.cloud_for", lambda kind, choices, regions: cloud)
-    assert main.run(["down", "--all"]) == 2
-    assert cloud.resources()
-    assert main.run(["down", "--all", "--yes"]) == 0
-    assert not cloud.resources()
-
-
-def test_down_of_all_also_ends_what_only_the_cloud_knows(
-    proving: Proving, cloud: FileCloud, monkeypatch: pytest.MonkeyPatch
-):
-    launch()
-    store.data_dir().joinpath("launches.sqlite3").unlink()
-    monkeypatch.setattr("planner.cli.launch_down.cloud_for", lambda kind, choices, regions: cloud)
-    assert main.run(["down", "--all", "--yes"]) == 0
-    assert not cloud.resources()
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -185,6 +185,14 @@ class World:
         asked = request(self.directory, choices=choices, then=self.then, limits=limits)
         return machine.launch(asked, self.hands())
 
+    def left(self) -> dict[str, list[str]]:
+        """What is in the account, asked past the wire."""
+        self.wire.looking = True
+        try:
+            return left(self.ec2)
+        finally:
+            self.wire.looking = False
+
     def heal(self) -> None:
         """What went wrong is over; the ledger's process may be a new one."""
         self.wire.rules.clear()
@@ -232,7 +240,7 @@ def _against(expected: tuple[str, int], finished: Finished, world: World) -> lis
     state = {"committed": "committed", "torn_down": "gone", "may_still_bill": "tearing_down"}[outcome]
     if (launch.state, launch.outcome) != (state, outcome):
         found.append(f"the ledger says {launch.state}, {launch.outcome}")
-    there = left(world.session.client("ec2", REGION))
+    there = world.left()
     if outcome == "torn_down" and there:
         found.append(f"left: {there}")
     if outcome == "may_still_bill" and not ({"volume", "instance"} & set(there)):
@@ -252,7 +260,7 @@ def _settled(world: World) -> list[str]:
         if finished.exit_code != 0:
             found.append(f"down exits with {finished.exit_code}: {finished.message}")
         found += _in_order(world, launch.id)
-    if there := left(world.ec2):
+    if there := world.left():
         found.append(f"left after down: {there}")
     tokens = [c["ClientToken"] for c in created if "ClientToken" in c]
     if len(tokens) != len(set(tokens)):
