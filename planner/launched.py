@@ -109,7 +109,8 @@ class LostWork(Record):
 
 
 class Launch(Record):
-    """One launch with its history. ``plan_json`` is the plan that was shown, whole, with its prices frozen.
+    """One launch with its history. ``plan_json`` is the plan that was shown, whole, with its prices frozen;
+    empty for a launch that was adopted without its plan.
 
     ``num_nodes`` is what the plan asks for. ``deadline``: when the nodes end themselves. ``job_id``: of the
     full run, once committed. ``min_billing_s`` and ``billing_increment_s``: of the offer; ``None`` = unknown.
@@ -127,7 +128,7 @@ class Launch(Record):
     market: str
     instance_type: str
     gpu: str
-    gpus_per_node: int
+    gpus_per_node: int | None  # unknown of some adopted launches
     num_nodes: int
     budget_usd: Decimal | None
     created: datetime

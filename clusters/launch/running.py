@@ -9,6 +9,7 @@ from decimal import Decimal
 from clusters.clouds.base import Cloud, Order, Place
 from clusters.launch.nouns import Ceiling, Hands, LaunchRequest, PriceItem, Work
 from planner import spend
+from planner.errors import UserError
 from planner.launched import Event, Launch, LaunchState, Outcome, PricePoint, Resource, Transition
 
 WORK = "work"
@@ -117,9 +118,17 @@ def order_of(request: LaunchRequest, launch_id: str, place: Place, usd_per_hour:
 
 
 def read_work(launch_id: str, hands: Hands) -> Work:
-    """Read the note that ``Running.write_work`` wrote."""
+    """Read the note that ``Running.write_work`` wrote.
+
+    Raises:
+        UserError: the launch was begun elsewhere and adopted.
+
+    """
     text = hands.ledger.note(launch_id, WORK)
-    assert text is not None, launch_id  # written in the same breath as the launch
+    if text is None:
+        raise UserError(
+            f"{launch_id} was adopted: its key and its order are where it was begun", f"plan down {launch_id}"
+        )
     return Work.model_validate_json(text)
 
 

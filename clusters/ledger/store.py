@@ -64,6 +64,15 @@ class Ledger:
             for name, text in notes.items():
                 connection.execute(_NOTE, (launch.id, name, self._scrub(text)))
 
+    def add(self, launch: Launch) -> None:
+        """Write the row of a launch that exists already and was begun elsewhere; it has no notes."""
+        with self._write() as connection:
+            connection.execute(
+                "INSERT INTO launches VALUES (?, ?, ?)", (launch.id, launch.plan_id, self._record(launch))
+            )
+            for transition in launch.transitions:
+                self._append(connection, launch.id, transition)
+
     def enter(self, launch_id: str, transition: Transition) -> None:
         """Write that a launch enters a state, before what the state stands for is done."""
         with self._write() as connection:

@@ -34,6 +34,7 @@ MaybeLaunchId = Annotated[
         show_default=False,
     ),
 ]
+OrphanId = Annotated[str, typer.Argument(metavar="LAUNCH", help="Id that plan ls --orphans shows.")]
 Longer = Annotated[str, typer.Argument(metavar="12h", help="How much longer its machines may live.")]
 Budget = Annotated[
     Text,
@@ -78,7 +79,7 @@ Resume = Annotated[
     ),
 ]
 Provider = Annotated[
-    Text, typer.Option("--provider", metavar="local", help="local: this machine alone, nothing is rented.")
+    Text, typer.Option("--provider", metavar="NAME", help="local: this machine alone; kuberay: Kubernetes.")
 ]
 Project = Annotated[
     Text, typer.Option("--project", metavar="NAME", help="Whose budget this is on (plan budget set).")
@@ -91,6 +92,24 @@ ProbeTimeout = Annotated[
     Text, typer.Option("--probe-timeout", metavar="10m", help="Longest that the probe may take (10 min).")
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")]
-Everything = Annotated[
-    bool, typer.Option("--all", help="Every launch, also those that only the clouds know of.")
+Everything = Annotated[bool, typer.Option("--all", help="Every launch of this ledger; orphans are listed.")]
+Orphans = Annotated[
+    bool,
+    typer.Option(
+        "--orphans", help="What carries a tag of ours in the clouds and no row of this ledger explains."
+    ),
+]
+DownOrphans = Annotated[
+    bool,
+    typer.Option(
+        "--orphans", help="With --all: also what no row of this ledger explains, perhaps another user's."
+    ),
+]
+Regions = Annotated[
+    Text,
+    typer.Option(
+        "--region",
+        metavar="NAME,...",
+        help="Regions of AWS to look in; those of launches and saved plans if not given.",
+    ),
 ]

@@ -69,6 +69,8 @@ def forecast(launch: Launch) -> Band | None:
         before = float(spend.spent(launch, at).usd)
         cost = repriced.cost_usd
         return Band(low=cost.low + before, mid=cost.mid + before, high=cost.high + before)
+    if not launch.plan_json:  # adopted without its plan
+        return None
     plan = Plan.model_validate_json(launch.plan_json)
     return plan.candidate.cost_usd if plan.candidate.offer.usd_per_hour is not None else None
 

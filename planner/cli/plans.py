@@ -11,7 +11,11 @@ from planner.cli.request import Options
 
 
 def run(options: Options) -> int:
-    """List launches, or saved plans."""
+    """List launches, saved plans, or orphans."""
+    if options.get("orphans"):
+        from planner.cli import launches_orphans
+
+        return launches_orphans.run(options)
     return _plans(options) if options["plans"] else _launches(options)
 
 

@@ -16,6 +16,7 @@ DOCUMENTS = {
     "estimate": ("json_output", "EstimateDocument"),
     "gpus": ("json_output", "GpusDocument"),
     "ls": ("json_output", "PlansDocument"),
+    "adopt": ("launch_rows", "LaunchRow"),
     "launch": ("launch_rows", "Event"),
     "down": ("launch_rows", "Event"),
     "extend": ("launch_rows", "LaunchRow"),

@@ -47,7 +47,9 @@ def report(asked: Asked, plans: Sequence[Plan], launches: Sequence[Launch], fiel
     Launches come first; plans that were never launched are rows only where nothing was launched, or where
     the report is about that plan.
     """
-    chosen = [launch for launch in launches if _wanted(launch, asked)]
+    wanted = [launch for launch in launches if _wanted(launch, asked)]
+    chosen = [launch for launch in wanted if launch.plan_json]
+    without_plan = tuple(launch.id for launch in wanted if not launch.plan_json)
     by_id = {p.id: p for p in (*map(plan_of, chosen), *plans)}
     planned = [p for p in plans if asked.plan_id in (None, p.id)] if not chosen else []
     rows = (*(_launched(la, by_id[la.plan_id], asked.now) for la in chosen), *map(_planned, planned))
@@ -59,13 +61,14 @@ def report(asked: Asked, plans: Sequence[Plan], launches: Sequence[Launch], fiel
         made=asked.now,
         since=asked.since,
         until=asked.until,
-        headline=_headline(rows, subject, budget, forecast),
+        headline=_with_adopted(_headline(rows, subject, budget, forecast), without_plan),
         runs=rows,
         groups=_groups(rows, asked.group_by) if asked.group_by else (),
         grouped_by=asked.group_by,
         budget_usd=budget,
         spent_usd=_sum(r.spent_usd for r in rows),
-        spent_is_complete=all(r.spent_is_complete for r in rows),
+        spent_is_complete=not without_plan and all(r.spent_is_complete for r in rows),
+        without_plan=without_plan,
         billed_usd=_billed(rows),
         forecast_usd=forecast,
         over_budget_on=_over_on(rows, budget, forecast, asked.now),
@@ -310,6 +313,15 @@ def _headline(
     cost = units.usd_band(chosen.cost_usd) if chosen.offer.usd_per_hour is not None else units.UNKNOWN
     over = _against(chosen.cost_usd.mid, limit, chosen.cost_is_complete)
     return f"Training {what}{on} costs {least}{cost}{over}."
+
+
+def _with_adopted(headline: str, without_plan: tuple[str, ...]) -> str:
+    """Name launches that were adopted without their plans: what they cost stands in no sum."""
+    if not without_plan:
+        return headline
+    were = "was" if len(without_plan) == 1 else "were"
+    its = "its plan" if len(without_plan) == 1 else "their plans"
+    return f"{headline} {', '.join(without_plan)} {were} adopted without {its}: not in these sums."
 
 
 def _against(usd: float, budget_usd: float | None, is_complete: bool) -> str:

@@ -150,7 +150,10 @@ class Provenance(Record):
 
 
 class Report(Record):
-    """The whole report. ``subject`` is the plan that pictures and lines are about."""
+    """The whole report. ``subject`` is the plan that pictures and lines are about.
+
+    ``without_plan``: launches that were adopted without their plans, in no row and in no sum.
+    """
 
     schema_version: int = 1
     made: datetime
@@ -163,6 +166,7 @@ class Report(Record):
     budget_usd: Decimal | None
     spent_usd: Decimal
     spent_is_complete: bool
+    without_plan: tuple[str, ...] = ()
     billed_usd: Decimal | None
     forecast_usd: Band | None
     over_budget_on: date | None

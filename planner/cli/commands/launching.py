@@ -1,4 +1,4 @@
-"""Commands about launches: ``launch``, ``down``, ``extend``, ``doctor``, ``logs``, ``ssh``, ``dashboard``."""
+"""Commands about launches: ``launch``, ``down``, ``adopt``, ``extend``, ``doctor``, ``logs`` and the like."""
 
 from __future__ import annotations
 
@@ -40,6 +40,10 @@ def launch(
     image: c.Image = None,
     gcp_project: la.GcpProject = None,
     subscription: c.Subscription = None,
+    kubeconfig: c.Kubeconfig = None,
+    kube_context: c.KubeContext = None,
+    namespace: c.Namespace = None,
+    node_selector: c.NodeSelector = None,
     storage: c.Storage = None,
     owner: c.Owner = None,
     create_timeout: la.CreateTimeout = None,
@@ -57,12 +61,22 @@ def down(
     context: typer.Context,
     launch: la.MaybeLaunchId = None,
     all: la.Everything = False,
+    orphans: la.DownOrphans = False,
+    region: la.Regions = None,
     yes: la.Yes = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
     """Delete everything of a launch and look until it is gone; safe to repeat."""
     run_module("launch_down", context)
+
+
+@app.command()
+def adopt(
+    context: typer.Context, launch: la.OrphanId, region: la.Regions = None, json: o.Json = False
+) -> None:
+    """Take over a launch that only its cloud knows, so that ls, down and report see it."""
+    run_module("launch_adopt", context)
 
 
 @app.command()
@@ -92,6 +106,10 @@ def doctor(
     image: c.Image = None,
     gcp_project: la.GcpProject = None,
     subscription: c.Subscription = None,
+    kubeconfig: c.Kubeconfig = None,
+    kube_context: c.KubeContext = None,
+    namespace: c.Namespace = None,
+    node_selector: c.NodeSelector = None,
     storage: c.Storage = None,
     owner: c.Owner = None,
     json: o.Json = False,

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import typer
 
+from planner.cli import launch_options as la
 from planner.cli import options as o
 from planner.cli.app import app, run_module
 
 
 @app.command("ls")
 def list_plans(
-    context: typer.Context, plans: o.ListPlans = False, json: o.Json = False, quiet: o.Quiet = False
+    context: typer.Context,
+    plans: o.ListPlans = False,
+    orphans: la.Orphans = False,
+    region: la.Regions = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
 ) -> None:
-    """List launches with state, spend, forecast and deadline, or saved plans."""
+    """List launches with state, spend, forecast and deadline, saved plans, or orphans in the clouds."""
     run_module("plans", context)
 
 

@@ -340,3 +340,22 @@ def test_a_dead_endpoint_is_a_connection_fault_within_bounds(tmp_path: Path, mon
     with pytest.raises(CloudFault):
         AwsCloud([REGION]).find(LAUNCH)
     assert time.monotonic() - began < 60
+
+
+def test_tags_say_whose_launch_it_is_until_when_and_since_when(ec2: object, tmp_path: Path):
+    cloud = AwsCloud([REGION], backend=RayWithoutSsh(ec2))
+    wanted = order(tmp_path)
+    launched(cloud, wanted)
+    (marks,) = cloud.marks(None)
+    assert cloud.marks(LAUNCH) == (marks,)
+    assert cloud.marks("l-other") == ()
+    assert (marks.launch_id, marks.plan_id, marks.owner) == (LAUNCH, wanted.plan.id, "ada")
+    assert (marks.deadline, marks.region) == (wanted.choices.deadline, REGION)
+    assert (marks.machine_type, marks.market) == ("g6e.12xlarge", "on-demand")
+    assert len(marks.machines) == 2
+    assert marks.since is not None
+    for resource in cloud.find(LAUNCH):
+        if resource.kind == "instance":
+            cloud.delete(resource)
+    (left,) = cloud.marks(None)
+    assert (left.owner, left.machines, left.since) == ("ada", (), None)

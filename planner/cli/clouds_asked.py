@@ -1,0 +1,151 @@
+"""Which clouds are asked what is there: this machine, AWS by region, and what launches of ours named.
+
+A cloud that cannot be asked is named with the reason; "nothing found" is said only of those that answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from clusters.clouds.base import Cloud, CloudFault
+from clusters.clouds.marks import Marked, Marks
+from clusters.clouds.registry import cloud_for
+from clusters.config.choices import Choices
+from clusters.launch import adopting
+from clusters.launch.adopting import Orphan
+from clusters.launch.nouns import Hands, Work
+from clusters.launch.running import WORK
+from planner.cli import launch_request, store
+from planner.errors import UserError
+from planner.launched import CloudKind, Launch
+from planner.types import Record
+
+_AT_ONCE = 8
+_NOT_FROM_HERE: tuple[CloudKind, ...] = ("gcp", "azure")
+
+
+class Target(Record):
+    """One cloud in one place, and by which choices it is reached."""
+
+    kind: CloudKind
+    where: str
+    choices: Choices
+    regions: tuple[str, ...] = ()
+
+
+class Asked(Record):
+    """Whether a cloud answered. ``why``: the reason where it did not."""
+
+    kind: CloudKind
+    where: str
+    answered: bool
+    why: str = ""
+    hint: str = ""
+
+
+class Answers(Record):
+    """Orphans of all clouds that answered, and which clouds were asked."""
+
+    orphans: tuple[Orphan, ...]
+    asked: tuple[Asked, ...]
+
+
+def ask(regions: Sequence[str], launches: Sequence[Launch], hands: Hands) -> Answers:
+    """Ask every cloud for what carries a tag of ours and that no live row explains. Nothing is changed."""
+    targets = _targets(regions, launches, hands)
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        answers = list(pool.map(lambda target: _one(target, launches), targets))
+    found: dict[tuple[str, str], Orphan] = {}
+    for orphans, _ in answers:
+        for orphan in orphans:
+            old = found.get((orphan.kind, orphan.launch_id))
+            found[orphan.kind, orphan.launch_id] = orphan if old is None else _both(old, orphan)
+    return Answers(
+        orphans=tuple(found[key] for key in sorted(found)),
+        asked=(*(asked for _, asked in answers), *_never(targets, launches)),
+    )
+
+
+def cloud_of(orphan: Orphan, hands: Hands) -> Cloud:
+    """The cloud on which an orphan is, looking in its own places."""
+    places = tuple(dict.fromkeys(r.place for r in orphan.resources if r.place != "global"))
+    return cloud_in(orphan.kind, orphan.launch_id, places, hands)
+
+
+def cloud_in(kind: CloudKind, launch_id: str, places: Sequence[str], hands: Hands) -> Cloud:
+    """A cloud by kind: by the choices of a launch that named it, else by none."""
+    for target in _named_by_launches(hands.ledger.launches(), hands):
+        if target.kind == kind and target.where in places:
+            return cloud_for(kind, target.choices)
+    return cloud_for(kind, launch_request.no_choices(), regions=tuple(places))
+
+
+def _one(target: Target, launches: Sequence[Launch]) -> tuple[tuple[Orphan, ...], Asked]:
+    try:
+        cloud = cloud_for(target.kind, target.choices, regions=target.regions)
+        found = cloud.find(None)
+        marks: tuple[Marks, ...] = cloud.marks(None) if found and isinstance(cloud, Marked) else ()
+    except (CloudFault, UserError) as error:
+        why = Asked(kind=target.kind, where=target.where, answered=False, why=str(error), hint=error.hint)
+        return (), why
+    asked = Asked(kind=target.kind, where=target.where, answered=True)
+    return adopting.orphans(target.kind, found, marks, launches), asked
+
+
+def _targets(regions: Sequence[str], launches: Sequence[Launch], hands: Hands) -> list[Target]:
+    none = launch_request.no_choices()
+    targets = [Target(kind="local", where="this machine", choices=none)]
+    for region in regions or _regions(launches):
+        targets.append(Target(kind="aws", where=region, choices=none, regions=(region,)))
+    return [*targets, *_named_by_launches(launches, hands)]
+
+
+def _regions(launches: Sequence[Launch]) -> tuple[str, ...]:
+    """Regions of AWS that a launch or a saved plan names."""
+    plans = [p.candidate.offer for p in store.all_plans()]
+    named = [x.region for x in launches if x.kind == "aws"]
+    named += [offer.region for offer in plans if offer.provider == "aws"]
+    return tuple(sorted({region for region in named if region}))
+
+
+def _named_by_launches(launches: Sequence[Launch], hands: Hands) -> list[Target]:
+    """Kubernetes clusters and hosts that launches of this ledger were on."""
+    found: dict[str, Target] = {}
+    for launch in launches:
+        text = hands.ledger.note(launch.id, WORK) if launch.kind in ("kuberay", "hosts") else None
+        if text is None:
+            continue
+        choices = Work.model_validate_json(text).request.choices
+        where = choices.namespace if launch.kind == "kuberay" else ",".join(choices.hosts)
+        key = f"{launch.kind} {choices.kubeconfig} {choices.kube_context} {where}"
+        found[key] = Target(kind=launch.kind, where=where, choices=choices)
+    return list(found.values())
+
+
+def _never(targets: Sequence[Target], launches: Sequence[Launch]) -> tuple[Asked, ...]:
+    """Clouds that nobody asks: no region is named, or there is no way from here."""
+    said = []
+    if all(t.kind != "aws" for t in targets):
+        said.append(
+            Asked(
+                kind="aws",
+                where="any region",
+                answered=False,
+                why="no launch and no saved plan names a region",
+                hint="plan ls --orphans --region us-east-1",
+            )
+        )
+    for kind in _NOT_FROM_HERE:
+        if any(x.kind == kind for x in launches):
+            said.append(
+                Asked(kind=kind, where="its project", answered=False, why="it cannot be asked from here")
+            )
+    return tuple(said)
+
+
+def _both(a: Orphan, b: Orphan) -> Orphan:
+    """One launch that two answers name: things of the whole account come with every region's answer."""
+    resources = {(r.kind, r.id, r.place): r for r in (*a.resources, *b.resources)}
+    marks = a.marks if a.marks.region is not None else b.marks
+    return a.model_copy(update={"resources": tuple(resources.values()), "marks": marks})
