@@ -143,6 +143,8 @@ def _ray(
         **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "PYTHONUNBUFFERED": "1",
+        "TMPDIR": launcher.directory,  # where Ray leaves its document and its notes of the hosts
+        "RAY_TMPDIR": launcher.directory,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(launcher.file(TOKEN)),

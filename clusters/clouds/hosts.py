@@ -22,7 +22,7 @@ from clusters.backend import documents, launcher, ssh
 from clusters.clouds import reckoned
 from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
 from clusters.config import emit
-from clusters.config.nodes import Cluster, cluster_name, cluster_of
+from clusters.config.nodes import Cluster, cluster_of
 from planner import units
 from planner.launched import CloudKind, Resource
 from planner.types import Record
@@ -180,8 +180,7 @@ class HostsCloud:
         """End the launch's processes on one host, and delete what it put there."""
         launch = resource.launch_id or ""
         left = self._watchdog(resource.place, f"end {launch}", _END_S).strip()
-        state = f"/tmp/ray/cluster-{cluster_name('', launch)}"
-        ours = [documents.home(launch), f"{documents.TEMP}{launch}", f"{state}.state", f"{state}.lock"]
+        ours = [documents.home(launch), f"{documents.TEMP}{launch}"]
         if resource.place == self.hosts[0]:
             ours += HEAD_FILES
         ssh.ask(self.way, resource.place, f"rm -rf {' '.join(ours)}", _END_S)
@@ -194,8 +193,6 @@ class HostsCloud:
             with suppress(CloudFault):
                 log(f"ending {order.launch_id} on {host}")
                 self.delete(self._resource(host, order.launch_id, 0))
-        for end in ("state", "lock"):  # Ray's note of the hosts, on this machine
-            Path(f"/tmp/ray/cluster-{cluster_name('', order.launch_id)}.{end}").unlink(missing_ok=True)
 
     def by_hand(self, resource: Resource) -> str:
         """Kill what carries the id, over SSH."""

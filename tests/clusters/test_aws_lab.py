@@ -71,3 +71,8 @@ def test_nothing_is_left(seen: dict):
 def test_no_secret_stands_in_what_the_launch_wrote(seen: dict):
     assert len(seen["log"]) > 1000
     assert SECRET not in json.dumps(seen)
+
+
+@pytest.mark.benchmark
+def test_seconds_by_step(seen: dict):
+    print(f"AWS on moto and namespace hosts, seconds by step: {seen['times']}")

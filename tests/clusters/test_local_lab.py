@@ -91,6 +91,11 @@ def test_a_host_ends_itself_without_ssh_and_is_then_reported_as_unreachable(seen
     assert seen["unreachable"] == "unreachable"
 
 
+@pytest.mark.benchmark
+def test_seconds_by_step(seen: dict):
+    print(f"two namespace hosts, seconds by step: {seen['times']}")
+
+
 def guard() -> str:
     """The script that cloud-init runs, with a place for a deadline that is near."""
     now = datetime.now(UTC)

@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,11 @@ def test_no_secret_stands_in_any_file_or_output(done: Done):
     for path in done.data.rglob("*"):
         if path.is_file():
             assert SECRET.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.benchmark
+def test_seconds_by_state(done: Done):
+    entered = {event["state"]: datetime.fromisoformat(event["time"]) for event in reversed(done.events)}
+    states = sorted(entered, key=entered.__getitem__)
+    for state, then in pairwise(states):
+        print(f"{state:12} {(entered[then] - entered[state]).total_seconds():6.1f} s")
