@@ -173,8 +173,9 @@ def _run(task: _Task, shapes: Sequence[Shape], todo: Index, state: State) -> Non
 
 
 def _memory_key(shape: Shape) -> tuple[object, ...]:
-    """Tell apart what layouts and memory depend on: of links, whether tensor parallel is hopeless."""
-    return shape.gpu, shape.gpus_per_node, shape.num_nodes, tensor_reach(shape)
+    """Tell apart what layouts and memory depend on: of links, those inside a node (buffers of NCCL)."""
+    intra = shape.links.intra if shape.gpus_per_node > 1 else ""
+    return shape.gpu, shape.gpus_per_node, shape.num_nodes, tensor_reach(shape), intra
 
 
 def tensor_reach(shape: Shape) -> float:
