@@ -4,7 +4,7 @@ Ray's launcher is a stand-in (``tests/clusters/clouds/stand_in.py``) that makes 
 makes; the cloud, the machine and the ledger are the real ones.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from clusters.launch import down, machine
 from clusters.launch.nouns import Finished, Hands
 from clusters.launch.scrub import scrubber
 from clusters.ledger.store import Ledger
-from planner.launched import STATES, Resource, Transition
+from planner.launched import STATES, Launch, Resource, Transition
 from tests.clusters import tools
 from tests.clusters.clouds.stand_in import RayWithoutSsh
 from tests.clusters.launch.hands import LIMITS, Clock, Proving, Screen, hands, request
@@ -550,6 +550,12 @@ class DyingLedger(Ledger):
         super().__init__(directory, scrubber({}))
         self._world, self._state, self._when = world, state, when
 
+    def begin(self, launch: Launch, notes: Mapping[str, str]) -> None:
+        super().begin(launch, notes)
+        if self._state == "planned" and self._when == "before":
+            self._world.wire.dead = True
+            raise Killed
+
     def enter(self, launch_id: str, transition: Transition) -> None:
         self._die_if_dead()
         if self._when == "after" and self.launch(launch_id).state == self._state:
@@ -561,7 +567,7 @@ class DyingLedger(Ledger):
             self._world.wire.dead = True
             raise Killed
 
-    def save(self, launch) -> None:
+    def save(self, launch: Launch) -> None:
         self._die_if_dead()
         super().save(launch)
 
