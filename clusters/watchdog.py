@@ -43,7 +43,12 @@ echo "$0" | $root tee {TIMER}.new >/dev/null; $root mv {TIMER}.new {TIMER}"""
 _FAULTS = re.compile(
     r"InsufficientInstanceCapacity|InsufficientReservedInstanceCapacity|VcpuLimitExceeded"
     r"|MaxSpotInstanceCountExceeded|SpotMaxPriceTooLow|UnauthorizedOperation|InstanceLimitExceeded"
+    r"|ZONE_RESOURCE_POOL_EXHAUSTED\w*|QUOTA_EXCEEDED|quotaExceeded|PERMISSION_DENIED"  # Google Cloud
+    r"|SkuNotAvailable|\w*AllocationFailed|QuotaExceeded|AuthorizationFailed"  # Azure
 )
+# How a rented machine ends itself, apart from what its provider does; Azure bills one that only shuts down.
+_SHUT_DOWN = "[ $(id -u) = 0 ] && shutdown -P now || sudo -n shutdown -P now"
+_END_MACHINE = {"aws": _SHUT_DOWN, "gcp": _SHUT_DOWN, "azure": "sudo -n /usr/local/sbin/plan-end"}
 
 
 class Limits(NamedTuple):
@@ -51,8 +56,9 @@ class Limits(NamedTuple):
 
     ``since_s``: from when on an hour costs ``usd_per_hour``. ``grace_s``: from SIGTERM to the job until the
     end. ``end``: ``here`` ends this machine's processes of the launch, ``aws`` terminates the instances with
-    its tag. ``address``: of Ray's job submission, where this machine is the head. ``paths``: deleted at the
-    end, separated by colons; ``head_paths``: on the head alone.
+    its tag, ``gcp`` and ``azure`` end the machine itself. ``address``: of Ray's job submission, where this
+    machine is the head. ``paths``: deleted at the end, separated by colons; ``head_paths``: on the head
+    alone.
     """
 
     launch_id: str
@@ -194,7 +200,8 @@ def end_all(limits: Limits, is_head: bool = True) -> None:
     """End the launch: its instances where it has some, then its processes here, this one last."""
     if limits.end == "aws":
         _bounded([sys.executable, os.path.abspath(__file__), "end-aws", limits.launch_id, limits.region])
-        _bounded(["sh", "-c", "[ $(id -u) = 0 ] && shutdown -P now || sudo -n shutdown -P now"])
+    if limits.end in _END_MACHINE:
+        _bounded(["sh", "-c", _END_MACHINE[limits.end]])
     end_marked(limits.launch_id)
     for path in f"{limits.paths}:{limits.head_paths if is_head else ''}".split(":"):
         whole = os.path.expanduser(path)

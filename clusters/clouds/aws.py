@@ -6,7 +6,6 @@ two launches, also of two laptops with one account, share nothing that one of th
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from clusters import watchdog
 from clusters.backend import launcher, ssh
-from clusters.clouds import aws_found, aws_gone, aws_marks, aws_preflight, reckoned
+from clusters.clouds import aws_found, aws_gone, aws_marks, aws_preflight, keys, reckoned
 from clusters.clouds.aws_errors import sorted_faults
 from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
 from clusters.clouds.hosts import right_kind
@@ -30,10 +29,8 @@ from clusters.config.nodes import Cluster, cluster_name, cluster_of
 from clusters.config.ray_yaml import Document
 from planner.launched import CloudKind, Resource
 
-KEY = "key"
 _PROFILE_WAIT_S, _LOOK_EVERY_S = 60.0, 3.0
 _CONNECT_S, _READ_S, _TRIES = 10, 30, 4
-_KEYGEN_S = 30.0
 
 
 class Backend(Protocol):
@@ -129,7 +126,7 @@ class AwsCloud:
         choices = _choices(order)
         cluster, region = cluster_of(order.plan, choices, "aws"), order.place.region
         token = launcher.write_token(Path(order.directory))
-        public_key = _key(Path(order.directory))
+        public_key = keys.make(Path(order.directory))
         with sorted_faults("preparing the account"):
             ground = aws_ground.prepare(cluster, choices, _Clients(self))
             ec2 = self.client("ec2", region)
@@ -139,7 +136,7 @@ class AwsCloud:
                 "subnet": ground.subnet,
                 "security_group": ground.security_group,
                 "auth_token": str(token),
-                "ssh_key": str(Path(order.directory) / KEY),
+                "ssh_key": str(Path(order.directory) / keys.KEY),
             }
         )
         self._wait_for_profile(ec2, cluster, ready)
@@ -208,7 +205,7 @@ class AwsCloud:
         proxy = aws_documents.session_proxy(order.place.region) if order.choices.session_manager else ""
         return ssh.Way(
             user="ubuntu",
-            key=str(directory / KEY),
+            key=str(directory / keys.KEY),
             proxy_command=proxy,
             known_hosts=str(directory / "known_hosts"),  # addresses of AWS are given to others later
         )
@@ -316,19 +313,3 @@ def _head_config(document: Document) -> dict[str, Any]:
     types = cast(dict[str, dict[str, Any]], document["available_node_types"])
     config: dict[str, Any] = types["head"]["node_config"]
     return config
-
-
-def _key(directory: Path) -> str:
-    """Make the launch's key, once; returns its public half."""
-    private = directory / KEY
-    if not private.exists():
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "plan", "-f", str(private)]
-        try:
-            subprocess.run(
-                command, check=True, capture_output=True, timeout=_KEYGEN_S, stdin=subprocess.DEVNULL
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise CloudFault(
-                "parameter", f"no SSH key could be made: {error}", "install openssh-client"
-            ) from None
-    return private.with_name(KEY + ".pub").read_text(encoding="utf-8").strip()

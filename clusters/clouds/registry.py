@@ -39,4 +39,8 @@ def cloud_for(kind: CloudKind, choices: Choices, regions: Sequence[str] = ()) ->
         from clusters.clouds.kuberay import KubeRayCloud
 
         return KubeRayCloud(choices)
+    if kind == "gcp":
+        from clusters.clouds.gcp import GcpCloud
+
+        return GcpCloud(choices)
     raise UserError(f"no launch on {kind} yet", "plan cluster PLAN   writes the files for it")
