@@ -86,6 +86,24 @@ def usd_per_hour(launch: Launch) -> Decimal | None:
     return sum((p.quantity * p.usd_per_hour for p in billing if p.usd_per_hour is not None), Decimal(0))
 
 
+def lost_usd(launch: Launch, now: datetime) -> Decimal:
+    """What lost work adds to the cost of a run: the hours that are done again, and the new starts.
+
+    Lost work whose time is not known adds its new start only.
+    """
+    total = Decimal(0)
+    for lost in launch.lost:
+        before = launch.model_copy(
+            update={"prices": tuple(p for p in launch.prices if p.since < lost.at and p.since <= now)}
+        )
+        if lost.seconds is not None:
+            total += (usd_per_hour(before) or Decimal(0)) * Decimal(str(lost.seconds)) / _HOUR
+        again = [t.at for t in launch.transitions if t.state == "committed" and t.at >= lost.at]
+        start = min(again, default=now)
+        total += max(Decimal(0), spent(launch, start).usd - spent(launch, lost.at).usd)
+    return total.quantize(_CENTS, rounding=ROUND_HALF_UP)
+
+
 def billed_s(run_s: float, min_billing_s: int | None, increment_s: int | None) -> float:
     """Seconds that are billed for ``run_s``; a rule that is not known adds nothing."""
     step = increment_s or 0

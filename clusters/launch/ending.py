@@ -77,7 +77,7 @@ def cleared(run: Running, message: str, exit_code: int, hint: str = "") -> Finis
     found = teardown.clear(run.cloud, run.id, run.hands, run.request.limits)
     if found.may_bill:
         return _may_bill(run, found, message)
-    _stop_billing(run)
+    stop_billing(run)
     finished = _over(run, "torn_down", exit_code, message, hint, found.left)
     for resource in found.left:
         run.hands.screen.say(
@@ -136,7 +136,7 @@ def _by_hand(run: Running, resource: Resource) -> str:
     return resource.hint or run.cloud.by_hand(resource)
 
 
-def _stop_billing(run: Running) -> None:
+def stop_billing(run: Running) -> None:
     """Everything that billed has ended now."""
     launch, now = run.launch(), run.hands.now()
     latest = {p.item: p for p in sorted(launch.prices, key=lambda p: p.since)}

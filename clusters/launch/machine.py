@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 
 from clusters.clouds.base import CloudFault, Created, Order
-from clusters.launch import before, creating, ending, proving
+from clusters.launch import before, creating, ending, proving, spot
 from clusters.launch.interrupts import Interrupted
 from clusters.launch.nouns import (
     DONE,
@@ -187,6 +187,8 @@ def _from_commit(run: Running, order: Order) -> Finished:
 def _attached(run: Running, job_id: str | None) -> Finished:
     if job_id is None:
         return ending.committed(run, DONE, f"the cluster is yours: {run.launch().address}")
+    if spot.is_spot(run):
+        return spot.attached(run, job_id)
     try:
         succeeded = proving.follow(run, run.work(), job_id)
     except (CloudFault, Interrupted) as error:
@@ -214,6 +216,8 @@ def _continue(run: Running, work: Work) -> Finished:
         return _recreate(run, work)
     if state in _PROVING and work.order is not None and _all_there(run, work.order):
         return _from_up(run, work.order)
+    if state == "committed" and work.order is not None and spot.is_spot(run):
+        return spot.resumed(run, work)
     if state == "committed" and work.order is not None and _all_there(run, work.order):
         return _from_commit(run, work.order)
     return ending.torn_down(run, f"left in state {state}", FAILED)

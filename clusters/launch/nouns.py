@@ -22,7 +22,11 @@ Elsewhere = Literal["region", "any"]
 
 
 class Limits(Record):
-    """Bounds of time and of tries. ``looks``: empty answers in a row before a thing counts as gone."""
+    """Bounds of time and of tries. ``looks``: empty answers in a row before a thing counts as gone.
+
+    Of a full run on spot: ``rebuilds`` of its cluster; ``lost_after_s``: how long a job may wait for machines
+    that are gone; ``capacity_waits`` of ``capacity_wait_s`` each where there are none to be had.
+    """
 
     create_timeout_s: float = 1800.0
     probe_timeout_s: float = 600.0
@@ -35,6 +39,11 @@ class Limits(Record):
     backoff_at_most_s: float = 60.0
     dearer_at_most: float = 0.05
     down_waits_s: float = 60.0
+    rebuilds: int = 20
+    watch_every_s: float = 30.0
+    lost_after_s: float = 300.0
+    capacity_waits: int = 12
+    capacity_wait_s: float = 300.0
 
 
 class LaunchRequest(Record):
@@ -151,8 +160,10 @@ class Proving(Protocol):
     def submit(self, created: Created, request: LaunchRequest, job_id: str) -> str:
         """Start the full run, ``request.then``. Repeatable: a job of that id that is there is the answer."""
 
-    def follow(self, created: Created, job_id: str, log: Log) -> bool:
-        """Hand on the job's log until it ends; whether it succeeded."""
+    def follow(self, created: Created, job_id: str, log: Log, tick: Callable[[], None] | None = None) -> bool:
+        """Hand on the job's log until it ends; whether it succeeded. ``tick``: called at least every second
+        or so; what it raises ends the following.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,10 +124,13 @@ def steps(trainer: step.Trainer, config: dict[str, Any]) -> dict[str, Any]:
         losses.append(step.mean_over_ranks(step.train_step(trainer, batches)))
         done = number + 1
         metrics = {"step": done, "loss": losses[-1]}
-        if done % config["checkpoint_every"] == 0 or done == config["steps"]:
+        saved = done % config["checkpoint_every"] == 0 or done == config["steps"]
+        if saved:
             _save(trainer, done, metrics)
         if ray.train.get_context().get_world_rank() == 0:
             sys.stdout.write(f"step {done}  loss {losses[-1]:.4f}\n")  # print() is doubled by Ray Train
+            if saved:
+                sys.stdout.write(f"checkpoint at step {done}\n")  # plan launch counts lost work from here
     seconds = (time.monotonic() - started) / max(len(losses), 1)
     return {"first_step": first, "steps_done": config["steps"], "losses": losses, "step_s": seconds}
 

@@ -90,13 +90,15 @@ class RealProving:
         except JobsError as error:
             raise _fault(error) from error
 
-    def follow(self, created: Created, job_id: str, log: Log) -> bool:
+    def follow(self, created: Created, job_id: str, log: Log, tick: Callable[[], None] | None = None) -> bool:
         """Hand on the log of the full run until it ends."""
         jobs = _jobs(created)
         try:
             for line in jobs.follow(job_id):
                 if line is not None:
                     log(line)
+                if tick is not None:
+                    tick()
             return jobs.state(job_id).status == "succeeded"
         except JobsError as error:
             raise _fault(error) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from clusters.config.choices import Choices, format_of
 from clusters.launch.nouns import LaunchRequest, Limits
-from clusters.launch.pricing import price_items, usd_per_hour
+from clusters.launch.pricing import MACHINES_OF_THEIR_OWN, price_items, usd_per_hour
 from clusters.launch.scrub import secrets_of
 from planner import units
 from planner.cli import budgets, cluster, store
@@ -27,6 +27,7 @@ _HOUR_S = 3600
 def request_of(options: Options, plan: Plan, now: datetime) -> LaunchRequest:
     """Read the options. Raises ``UserError`` for what makes no sense together."""
     kind = kind_of(options, plan)
+    _refuse_spot_without_storage(options, plan, kind)
     choices = cluster.choices_of({**options, "deadline": None, "project": options["gcp_project"]}, plan, now)
     request = LaunchRequest(
         plan=plan,
@@ -105,6 +106,16 @@ def _then(command: str | None, environment: Mapping[str, str] = os.environ) -> s
             "let the job read it from a file or a secret store on the nodes",
         )
     return command
+
+
+def _refuse_spot_without_storage(options: Options, plan: Plan, kind: CloudKind) -> None:
+    """A full run on machines that may be taken away keeps its checkpoints elsewhere. Raises ``UserError``."""
+    rented = kind in MACHINES_OF_THEIR_OWN and plan.candidate.offer.market == "spot"
+    if rented and options.get("then") and not options["storage"]:
+        raise UserError(
+            f"{plan.id} is on spot: its machines may be taken away, and the full run with its checkpoints",
+            f"plan launch {plan.id} --then … --storage s3://BUCKET/runs",
+        )
 
 
 def _working_dir(options: Options) -> str | None:

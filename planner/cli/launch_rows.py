@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from planner import spend
-from planner.launched import Event, Launch
+from planner.launched import Event, Launch, LostWork
 from planner.results import Plan
 from planner.types import Band
 
@@ -28,11 +28,13 @@ class LaunchRow(Event):
     deadline: datetime | None
     address: str | None
     job_id: str | None
+    lost: tuple[LostWork, ...] = ()
+    lost_usd: Decimal = Decimal(0)
 
 
 def row(launch: Launch, now: datetime) -> LaunchRow:
     """Work out one line."""
-    found = spend.spent(launch, now)
+    found, lost = spend.spent(launch, now), spend.lost_usd(launch, now)
     return LaunchRow(
         time=now,
         launch_id=launch.id,
@@ -50,12 +52,20 @@ def row(launch: Launch, now: datetime) -> LaunchRow:
         project=launch.project,
         usd_per_hour=spend.usd_per_hour(launch),
         unknown=found.unknown,
-        forecast_usd=forecast(launch),
+        forecast_usd=_with_lost(forecast(launch), lost),
         budget_usd=launch.budget_usd,
         deadline=launch.deadline,
         address=launch.address,
         job_id=launch.job_id,
+        lost=launch.lost,
+        lost_usd=lost,
     )
+
+
+def _with_lost(band: Band | None, lost_usd: Decimal) -> Band | None:
+    """Add what is done twice to what a run was to cost."""
+    more = float(lost_usd)
+    return None if band is None else Band(low=band.low + more, mid=band.mid + more, high=band.high + more)
 
 
 def forecast(launch: Launch) -> Band | None:

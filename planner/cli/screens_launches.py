@@ -20,7 +20,23 @@ def launches(rows: Sequence[LaunchRow], num_plans: int, now: datetime, term: Ter
     columns += [Column("STATE"), Column("$/h", right=True), Column("SPENT", 6, right=True)]
     columns += [Column("FORECAST", 12), Column("ENDS")]
     cells = [_cells(row, now, term) for row in rows]
-    return "\n".join([*text.table(columns, cells, term.width), plans])
+    lost = [line for row in rows if row.lost for line in text.paragraph(lost_work(row), term)]
+    return "\n".join([*text.table(columns, cells, term.width), *lost, plans])
+
+
+def lost_work(row: LaunchRow) -> str:
+    """Say how often machines were taken away and what is done again; what is not known is not summed."""
+    times = "once" if len(row.lost) == 1 else f"{len(row.lost)} times"
+    steps = [x.steps for x in row.lost if x.steps is not None]
+    seconds = [x.seconds for x in row.lost if x.seconds is not None]
+    whole = len(steps) == len(row.lost)
+    said = f"{'' if whole else 'at least '}{sum(steps)} steps" if steps else "an unknown number of steps"
+    took = units.duration(sum(seconds)) if seconds else "an unknown time"
+    at_least = "at least " if seconds and len(seconds) < len(row.lost) else ""
+    return (
+        f"{row.launch_id}: machines were taken away {times}; lost work: {said}, {at_least}{took};"
+        f" ${units.usd_cents(row.lost_usd)} more in the forecast"
+    )
 
 
 def _cells(row: LaunchRow, now: datetime, term: Terminal) -> list[str]:

@@ -120,7 +120,7 @@ def _launched(launch: Launch, plan: Plan, now: datetime) -> ReportRun:
             "spent_is_complete": spent.complete,
             "billed_usd": launch.billed[-1].usd if launch.billed else None,
             "billed_why": _why_billed(launch, spent.usd, ended),
-            "forecast_usd": _forecast_of(launch, plan, float(spent.usd)),
+            "forecast_usd": _forecast_of(launch, plan, float(spent.usd), float(spend.lost_usd(launch, now))),
         }
     )
 
@@ -175,15 +175,16 @@ def _why_billed(launch: Launch, spent_usd: Decimal, ended: datetime) -> str:
     return "billed less: a discount, credits, or a bill that is not complete yet (up to a day late)"
 
 
-def _forecast_of(launch: Launch, plan: Plan, spent_usd: float) -> Band | None:
-    """What a launch will have cost at its end; ``None`` where it is over."""
+def _forecast_of(launch: Launch, plan: Plan, spent_usd: float, lost_usd: float) -> Band | None:
+    """What a launch will have cost at its end, lost work twice; ``None`` where it is over."""
     if launch.state in _OVER:
         return None
     if launch.state == "tearing_down":
         return Band(low=spent_usd, mid=spent_usd, high=spent_usd)
     repriced = None if launch.verdict is None or launch.verdict.repriced is None else launch.verdict.repriced
     band = plan.candidate.cost_usd if repriced is None or repriced.cost_usd is None else repriced.cost_usd
-    return pictures.later(band, spent_usd)
+    twice = Band(low=band.low + lost_usd, mid=band.mid + lost_usd, high=band.high + lost_usd)
+    return pictures.later(twice, spent_usd)
 
 
 def _errors_of(launch: Launch, plan: Plan, spent: spend.Spent) -> RunErrors:

@@ -245,6 +245,21 @@ def test_a_project_pays_no_more_than_it_has_left(
     assert cloud.creates == []
 
 
+def test_a_full_run_on_spot_needs_a_place_for_its_checkpoints(
+    proving: Proving, cloud: FileCloud, capsys: pytest.CaptureFixture[str]
+):
+    store.save_shown([tools.plan(market="spot").candidate], "plan suggest", tools.NOW)
+    assert launch("--then", "python train.py") == 2
+    err = capsys.readouterr().err
+    assert f"{PLAN} is on spot" in err
+    assert "--storage s3://BUCKET/runs" in err
+    assert (cloud.calls, launches()) == ([], ())
+    assert launch("--then", "python train.py", "--storage", "s3://lab/runs") == 0
+    assert launches()[0].checkpoint_path == "s3://lab/runs"
+    main.run(["down", PLAN])
+    assert launch() == 0  # only the cluster: nothing of ours is lost
+
+
 def test_extend_moves_the_deadline_on_the_nodes_first(
     proving: Proving, cloud: FileCloud, capsys: pytest.CaptureFixture[str]
 ):

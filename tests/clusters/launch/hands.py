@@ -118,7 +118,7 @@ class Proving:
             self.jobs.append(job_id)
         return job_id
 
-    def follow(self, created: Created, job_id: str, log: Log) -> bool:
+    def follow(self, created: Created, job_id: str, log: Log, tick: Callable[[], None] | None = None) -> bool:
         if self.follow_raises is not None:
             raise self.follow_raises
         log("step 1")
