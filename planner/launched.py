@@ -50,6 +50,7 @@ ResourceKind = Literal[
     "key-pair",
     "instance-profile",
     "role",
+    "resource-group",
     "process-group",
     "ray-on-host",
     "ray-job",

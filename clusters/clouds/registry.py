@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from clusters.clouds.base import Cloud
 from clusters.config.choices import Choices
@@ -43,4 +44,8 @@ def cloud_for(kind: CloudKind, choices: Choices, regions: Sequence[str] = ()) ->
         from clusters.clouds.gcp import GcpCloud
 
         return GcpCloud(choices)
-    raise UserError(f"no launch on {kind} yet", "plan cluster PLAN   writes the files for it")
+    if kind == "azure":
+        from clusters.clouds.azure import AzureCloud
+
+        return AzureCloud(choices)
+    assert_never(kind)

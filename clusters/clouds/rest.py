@@ -148,6 +148,8 @@ class Rest:
         if answer.status_code >= 300:
             body = document if isinstance(document, dict) else {}
             raise self._sort(doing, answer.status_code, body)
+        if isinstance(document, list):  # a few lists of Azure come bare
+            return {"value": document}
         if not isinstance(document, dict):
             raise CloudFault("connection", f"{doing}: half an answer")
         return document

@@ -90,7 +90,7 @@ def _auth(choices: Choices) -> Document:
 def _node_config(cluster: Cluster, choices: Choices, gpu_node: bool) -> Document:
     """Parameters of Ray's ARM template for one kind of machine."""
     image = versions.image("azure", cluster.gpu if gpu_node else None)
-    publisher, offer, sku, version = _urn(choices.image or image.parameter)
+    publisher, offer, sku, version = urn(choices.image or image.parameter)
     parameters: Document = {
         "vmSize": cluster.instance_type if gpu_node else cluster.head_type,
         "imagePublisher": publisher,
@@ -110,7 +110,7 @@ def _node_config(cluster: Cluster, choices: Choices, gpu_node: bool) -> Document
     return {"azure_arm_parameters": parameters}
 
 
-def _urn(text: str) -> tuple[str, str, str, str]:
+def urn(text: str) -> tuple[str, str, str, str]:
     """Split ``publisher:offer:sku:version``."""
     parts = text.split(":")
     if len(parts) != 4:

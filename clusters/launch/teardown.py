@@ -30,6 +30,7 @@ ORDER: tuple[ResourceKind, ...] = (
     "key-pair",
     "instance-profile",
     "role",
+    "resource-group",
 )
 MACHINES: tuple[ResourceKind, ...] = ("instance", "process-group", "ray-on-host", "ray-job", "pod")
 

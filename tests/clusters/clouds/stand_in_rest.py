@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 
 import requests
 
@@ -70,6 +71,36 @@ def start_at_gcp(base: str) -> Start:
         answer = requests.post(
             f"{base}/projects/{provider['project_id']}/zones/{zone}/instances",
             json=config,
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            timeout=10,
+        )
+        assert answer.ok, answer.text
+
+    return start
+
+
+def start_at_azure(base: str, subscription: str) -> Start:
+    """As ``ray/autoscaler/_private/_azure/node_provider.py`` does: a deployment of its template."""
+
+    def start(document: Document, config: Document, is_head: bool, number: int) -> None:
+        provider, group = document["provider"], document["provider"]["resource_group"]
+        said = config["azure_arm_parameters"] | {
+            "adminUsername": document["auth"]["ssh_user"],
+            "publicKey": Path(document["auth"]["ssh_public_key"]).read_text(encoding="utf-8"),
+            "vmName": f"ray-{document['cluster_name']}-{number}-",
+            "vmCount": 1,
+            "vmTags": {"ray-node-type": "head" if is_head else "worker"},
+            "provisionPublicIp": not provider["use_internal_ips"],
+            "msi": "msi",
+            "nsg": "nsg",
+            "subnet": "subnet",
+            "zones": [] if provider["availability_zone"] == "none" else [provider["availability_zone"]],
+        }
+        answer = requests.put(
+            f"{base}/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Resources"
+            f"/deployments/{said['vmName']}",
+            params={"api-version": "2021-04-01"},
+            json={"properties": {"parameters": {name: {"value": value} for name, value in said.items()}}},
             headers={"Authorization": f"Bearer {TOKEN}"},
             timeout=10,
         )
