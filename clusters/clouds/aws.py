@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from clusters import watchdog
 from clusters.backend import launcher, ssh
-from clusters.clouds import aws_found, aws_gone, aws_marks, aws_preflight, keys, reckoned
+from clusters.clouds import aws_found, aws_gone, aws_marks, aws_preflight, aws_reservations, keys, reckoned
 from clusters.clouds.aws_errors import sorted_faults
 from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
 from clusters.clouds.hosts import right_kind
@@ -110,6 +110,9 @@ class AwsCloud:
         region = order.place.region
         with sorted_faults(f"zones of {region}"):
             ec2 = self.client("ec2", region)
+            if order.choices.reservation is not None:  # it stands in one zone, and so do its machines
+                held = aws_reservations.read(ec2, order.choices.reservation)
+                return (Place(region=region, zone=held.zone),)
             offered = aws_preflight.zones_that_offer(ec2, cluster.instance_type)
             named = [{"Name": "default-for-az", "Values": ["true"]}]
             subnets = (

@@ -12,6 +12,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
+from clusters.clouds import aws_reservations
 from clusters.clouds.aws_errors import code_of, sorted_faults
 from clusters.clouds.base import CloudFault, Order, PreflightCheck
 from clusters.config import aws as aws_documents
@@ -45,6 +46,9 @@ def checks(client: Clients, order: Order, cluster: Cluster) -> tuple[PreflightCh
         ("permissions", f"plan cluster {cluster.plan_id} --iam", lambda: _permissions(ec2, order, cluster)),
         ("no such launch", "plan ls", lambda: _none_alive(ec2, order, cluster)),
     )
+    if order.choices.reservation is not None:
+        hint = "plan launch PLAN --reservation ID --expire 12h"
+        looks = (*looks, ("reservation", hint, lambda: aws_reservations.look(ec2, order, cluster)))
     return (who, *(_checked(name, hint, look) for name, hint, look in looks))
 
 

@@ -327,7 +327,7 @@ def _hint(failed: proving.ProbeFailed) -> str:
 
 
 def _others(finished: Finished, request: LaunchRequest, hands: Hands) -> Iterator[Plan]:
-    if finished.elsewhere is not None:
+    if finished.elsewhere is not None and request.choices.reservation is None:  # what was bought, or nothing
         yield from hands.next_plans(request.plan)
 
 

@@ -22,12 +22,14 @@ from planner.results import Plan
 
 _LONGEST_S = 3.15e9  # about a century: as far as dates go
 _HOUR_S = 3600
+_BOUGHT = ("capacity-block", "reserved")
 
 
 def request_of(options: Options, plan: Plan, now: datetime) -> LaunchRequest:
     """Read the options. Raises ``UserError`` for what makes no sense together."""
     kind = kind_of(options, plan)
     _refuse_spot_without_storage(options, plan, kind)
+    _refuse_reservation(options, plan, kind)
     choices = cluster.choices_of({**options, "deadline": None, "project": options["gcp_project"]}, plan, now)
     request = LaunchRequest(
         plan=plan,
@@ -116,6 +118,20 @@ def _refuse_spot_without_storage(options: Options, plan: Plan, kind: CloudKind) 
             f"{plan.id} is on spot: its machines may be taken away, and the full run with its checkpoints",
             f"plan launch {plan.id} --then … --storage s3://BUCKET/runs",
         )
+
+
+def _refuse_reservation(options: Options, plan: Plan, kind: CloudKind) -> None:
+    """A block is launched by its id alone, and an id is no good for spot. Raises ``UserError``."""
+    market, named = plan.candidate.offer.market, options["reservation"]
+    if kind == "aws" and market in _BOUGHT and not named:
+        raise UserError(
+            f"{plan.id} is {market}: its machines start only inside what was bought",
+            f"plan launch {plan.id} --reservation cr-0123456789abcdef0",
+        )
+    if named and market == "spot":
+        raise UserError(f"--reservation: {plan.id} is on spot, which holds no reservation", "leave it out")
+    if named and kind not in ("aws", "gcp"):
+        raise UserError(f"--reservation is for aws and gcp, not for {kind}", "leave it out")
 
 
 def _working_dir(options: Options) -> str | None:

@@ -260,6 +260,29 @@ def test_a_full_run_on_spot_needs_a_place_for_its_checkpoints(
     assert launch() == 0  # only the cluster: nothing of ours is lost
 
 
+@pytest.mark.parametrize(
+    ("market", "named", "said"),
+    [
+        ("capacity-block", [], "start only inside what was bought"),
+        ("reserved", [], "start only inside what was bought"),
+        ("spot", ["--reservation", "cr-1"], "on spot, which holds no reservation"),
+        ("on-demand", ["--provider", "local", "--reservation", "cr-1"], "--reservation is for aws and gcp"),
+    ],
+)
+def test_what_was_bought_is_launched_by_its_id_alone(
+    proving: Proving,
+    cloud: FileCloud,
+    market: str,
+    named: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+):
+    store.save_shown([tools.plan(market=market).candidate], "plan suggest", tools.NOW)
+    assert launch(*named) == 2
+    assert said in capsys.readouterr().err
+    assert cloud.calls == []
+
+
 def test_extend_moves_the_deadline_on_the_nodes_first(
     proving: Proving, cloud: FileCloud, capsys: pytest.CaptureFixture[str]
 ):

@@ -1,4 +1,4 @@
-"""What moto does not have and a launch meets: placement groups, EC2's service quotas, zones without capacity.
+"""What moto does not have and a launch meets: placement groups, reservations, quotas, zones without capacity.
 
 ``install()`` adds them to moto in this process;
 ``python -m tests.clusters.clouds.moto_more HOST PORT ZONE...`` runs moto's server with them, and without
@@ -9,6 +9,8 @@ import sys
 from collections import defaultdict
 
 QUOTAS: dict[str, float] = defaultdict(lambda: 384.0)  # by code; a test may say other values
+
+RESERVATIONS: dict[str, dict] = {}  # by id; a test says which there are
 
 
 def install() -> None:
@@ -41,12 +43,17 @@ def install() -> None:
         here(self).pop(self._get_param("GroupName"), None)
         return ActionResult({})
 
+    def reservations(self: EC2Response) -> ActionResult:
+        wanted = [v for v in self._get_param("CapacityReservationIds", []) if v in RESERVATIONS]
+        return ActionResult({"CapacityReservations": [RESERVATIONS[name] for name in wanted]})
+
     def quota(self: ServiceQuotasBackend, service_code: str, quota_code: str) -> dict:
         return {"ServiceCode": service_code, "QuotaCode": quota_code, "Value": QUOTAS[quota_code]}
 
     EC2Response.create_placement_group = create
     EC2Response.describe_placement_groups = describe
     EC2Response.delete_placement_group = delete
+    EC2Response.describe_capacity_reservations = reservations
     ServiceQuotasBackend.get_service_quota = quota
 
 
