@@ -74,7 +74,7 @@ class Resource(Record):
 class PricePoint(Record):
     """What one unit cost from ``since`` on; ``usd_per_hour`` ``None`` = unknown, never summed.
 
-    ``item``: ``node``, ``head``, ``disk``, ``address``. ``quantity``: how many of them bill.
+    ``item``: ``node``, ``head``, ``disk``, ``address``, ``block``. ``quantity``: how many of them bill.
     """
 
     since: datetime
@@ -82,6 +82,7 @@ class PricePoint(Record):
     quantity: int
     usd_per_hour: Decimal | None
     source: str
+    usd_once: Decimal | None = None  # paid up front for the whole item, and never again
 
 
 class Transition(Record):

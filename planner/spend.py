@@ -63,6 +63,7 @@ def spent(launch: Launch, now: datetime) -> Spent:
     lines: list[SpentLine] = []
     for item in dict.fromkeys(p.item for p in launch.prices):
         points = sorted((p for p in launch.prices if p.item == item), key=lambda p: p.since)
+        lines += _once(points, end)
         for stretch in _stretches(points, end):
             lines += _lines(stretch, launch)
     return Spent(
@@ -109,6 +110,25 @@ def billed_s(run_s: float, min_billing_s: int | None, increment_s: int | None) -
     step = increment_s or 0
     stepped = math.ceil(round(run_s / step, 6)) * step if step else run_s
     return max(stepped, float(min_billing_s or 0))
+
+
+def _once(points: Sequence[PricePoint], end: datetime) -> list[SpentLine]:
+    """What was paid up front, at the first point that says so."""
+    first = next((p for p in points if p.usd_once is not None and p.since <= end), None)
+    if first is None:
+        return []
+    return [
+        SpentLine(
+            item=first.item,
+            since=first.since,
+            until=end,
+            quantity=first.quantity,
+            usd_per_hour=None,
+            billed_s=0.0,
+            usd=first.usd_once,
+            source=first.source,
+        )
+    ]
 
 
 def _stretches(points: Sequence[PricePoint], end: datetime) -> list[list[_Piece]]:

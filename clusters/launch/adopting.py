@@ -162,7 +162,9 @@ def _prices(orphan: Orphan, plan: Plan | None, since: datetime) -> tuple[PricePo
     """Everything that bills, from its machines' start; only nodes of a plan that is here have a price."""
     hourly: Decimal | None = None
     source = "tags name no plan that is saved here"
-    if plan is not None and orphan.marks.machine_type == plan.candidate.offer.instance_type:
+    if orphan.marks.market == "capacity-block":
+        source = "a capacity block, paid up front; what it cost is not in its tags"
+    elif plan is not None and orphan.marks.machine_type == plan.candidate.offer.instance_type:
         hourly, source = plan.candidate.offer.usd_per_hour, plan.candidate.offer.source
     points = []
     for item, quantity in _billing(orphan.resources).items():

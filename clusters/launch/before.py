@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from clusters.clouds.base import Cloud, CloudFault, Place, PreflightCheck
-from clusters.launch import pricing
+from clusters.launch import blocks, pricing
 from clusters.launch.nouns import (
     FAILED,
     NO_CREDENTIALS,
@@ -56,10 +56,12 @@ def priced(asked: LaunchRequest, hands: Hands) -> Priced:
     shown = node = offer.usd_per_hour
     if asked.kind == "local" and offer.market != "owned":  # a plan of any provider may be tried out here
         shown = node = Decimal(0)
-    else:
+    elif not blocks.is_block(asked):  # what a block costs today is nothing to one that was bought
         now = hands.price_now(offer)
         node = shown if now is None else now
     items = pricing.price_items(asked, node)
+    if blocks.is_block(asked):
+        items = blocks.counted(items, hands.ledger.launches())
     return Priced(
         shown_usd_per_hour=shown,
         node_usd_per_hour=node,
@@ -87,6 +89,8 @@ def first_place(request: LaunchRequest) -> Place:
 
 def price_check(request: LaunchRequest, price: Priced) -> PreflightCheck:
     """Compare the price of now with the one that was shown."""
+    if blocks.is_block(request):
+        return _block_check(request, price)
     shown, now = price.shown_usd_per_hour, price.node_usd_per_hour
     plan = request.plan.id
     if shown is None or now is None:
@@ -107,6 +111,21 @@ def price_check(request: LaunchRequest, price: Priced) -> PreflightCheck:
         passed=not dearer or request.accept_price,
         detail=detail,
         hint=f"plan launch {plan} --accept-price" if dearer else "",
+    )
+
+
+def _block_check(request: LaunchRequest, price: Priced) -> PreflightCheck:
+    """What a capacity block cost must be known; nothing is compared, since it is paid."""
+    if blocks.price_usd(request) is None:
+        return PreflightCheck(
+            name="price",
+            passed=False,
+            detail="what the capacity block cost is unknown",
+            hint=f"plan launch {request.plan.id} --reservation-usd USD",
+        )
+    once = units.usd_cents(blocks.once_usd(price.items))
+    return PreflightCheck(
+        name="price", passed=True, detail=f"${once} for the whole block, paid up front; no hour costs more"
     )
 
 

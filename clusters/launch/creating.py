@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from clusters.clouds.base import CloudFault, Created, Order, Place
-from clusters.launch import pricing, teardown
+from clusters.launch import blocks, pricing, teardown
 from clusters.launch.before import Priced, first_place
 from clusters.launch.nouns import PriceItem
 from clusters.launch.patience import PASSING, pause, retrying
@@ -64,7 +64,7 @@ def _places(run: Running, price: Priced) -> tuple[Place, ...]:
 
 def _create_at(run: Running, place: Place, attempt: int, price: Priced) -> Created:
     """Create in one place; a call that was lost on its way is repeated with the same client token."""
-    order = run.order(place, attempt, price.usd_per_hour)
+    order = run.order(place, attempt, price.usd_per_hour, blocks.once_usd(price.items))
     where = place.zone or place.region
     tried = 0
     while True:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 
 from clusters.clouds.base import CloudFault, Created, Order
-from clusters.launch import before, creating, ending, proving, spot
+from clusters.launch import before, blocks, creating, ending, proving, spot
 from clusters.launch.interrupts import Interrupted
 from clusters.launch.nouns import (
     DONE,
@@ -311,7 +311,7 @@ def _planned(launch_id: str, request: LaunchRequest, hands: Hands) -> Launch:
         deadline=request.choices.deadline,
         then=request.then,
         checkpoint_path=request.choices.storage,
-        min_billing_s=c.offer.min_billing_s,
+        min_billing_s=None if blocks.is_block(request) else c.offer.min_billing_s,
         billing_increment_s=c.offer.billing_increment_s,
         transitions=(Transition(at=now, state="planned"),),
     )

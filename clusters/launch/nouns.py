@@ -59,6 +59,7 @@ class LaunchRequest(Record):
     user: str
     directory: str
     budget_usd: Decimal | None
+    reservation_usd: Decimal | None = None  # paid for the whole capacity block
     project: str | None = None
     then: str | None = None
     working_dir: str | None = None
@@ -83,6 +84,7 @@ class PriceItem(Record):
     quantity: int
     usd_per_hour: Decimal | None
     source: str
+    usd_once: Decimal | None = None  # paid up front for the whole item
 
 
 class Confirmation(Record):

@@ -9,6 +9,7 @@ from decimal import ROUND_UP, Decimal
 
 from clusters.config.choices import Format
 from clusters.config.nodes import cluster_of
+from clusters.launch import blocks
 from clusters.launch.nouns import LaunchRequest, Limits, PriceItem
 from planner.cost.tables import overheads, rate
 from planner.results import Plan
@@ -23,14 +24,10 @@ def price_items(request: LaunchRequest, node_usd_per_hour: Decimal | None) -> tu
     """Everything that bills while the cluster exists; of machines that exist anyway, only themselves."""
     offer = request.plan.candidate.offer
     cluster = cluster_of(request.plan, request.choices, _FORMATS.get(request.kind, "local"))
-    items = [
-        PriceItem(
-            item="node",
-            quantity=cluster.num_nodes,
-            usd_per_hour=node_usd_per_hour,
-            source=offer.source,
-        )
-    ]
+    node = PriceItem(
+        item="node", quantity=cluster.num_nodes, usd_per_hour=node_usd_per_hour, source=offer.source
+    )
+    items = [*blocks.items(request)] if blocks.is_block(request) else [node]
     if request.kind not in MACHINES_OF_THEIR_OWN:
         return tuple(items)
     machines = cluster.num_nodes
@@ -45,7 +42,7 @@ def price_items(request: LaunchRequest, node_usd_per_hour: Decimal | None) -> tu
             )
         )
     items.append(_disk(request, machines))
-    if not request.choices.session_manager:
+    if not request.choices.session_manager and request.kind != "azure":  # there, no public addresses
         address = rate("address", offer.provider)
         items.append(
             PriceItem(
@@ -83,5 +80,8 @@ def at_most_usd(items: tuple[PriceItem, ...], plan: Plan, limits: Limits) -> Dec
         return None
     longest_s = limits.create_timeout_s + limits.probe_timeout_s + limits.teardown_timeout_s
     offer = plan.candidate.offer
-    paid_s = billed_s(longest_s, offer.min_billing_s, offer.billing_increment_s)
-    return (hourly * Decimal(str(paid_s)) / 3600).quantize(_CENT, rounding=ROUND_UP)
+    paid_s = longest_s
+    if not any(i.item == blocks.ITEM for i in items):
+        paid_s = billed_s(longest_s, offer.min_billing_s, offer.billing_increment_s)
+    once = blocks.once_usd(items)
+    return (once + hourly * Decimal(str(paid_s)) / 3600).quantize(_CENT, rounding=ROUND_UP)

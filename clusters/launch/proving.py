@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from clusters.clouds.base import CloudFault, Order
+from clusters.launch import blocks
 from clusters.launch.nouns import Work
 from clusters.launch.patience import retrying
 from clusters.launch.running import Running
@@ -36,8 +37,12 @@ def prove(run: Running, order: Order) -> ProbeVerdict:
     """
     result = _probed(run, order)
     run.enter("verdict")
-    budget = run.left_of_budget()
+    budget = None if blocks.is_block(run.request) else run.left_of_budget()
     verdict = run.hands.proving.judge(run.request.plan, result, budget)
+    if blocks.is_block(run.request) and verdict.repriced is not None:  # the rest of the run is paid
+        verdict = verdict.model_copy(
+            update={"repriced": verdict.repriced.model_copy(update={"cost_usd": None, "within_budget": None})}
+        )
     run.hands.ledger.save(run.launch().model_copy(update={"verdict": verdict}))
     run.hands.screen.verdict(verdict, run.launch())
     if verdict.verdict != "pass":
@@ -68,6 +73,8 @@ def _probed(run: Running, order: Order) -> ProbeResult:
 
 def _refuse_over_budget(run: Running, verdict: ProbeVerdict) -> None:
     """The forecast must lie within the budget; one that is not known does not, where money is asked for."""
+    if blocks.is_block(run.request):
+        return _refuse_past_deadline(run, verdict)
     repriced, budget = verdict.repriced, run.request.budget_usd
     nothing_rented = usd_per_hour(run.launch()) == 0
     if budget is None or nothing_rented or (repriced is not None and repriced.within_budget):
@@ -80,6 +87,19 @@ def _refuse_over_budget(run: Running, verdict: ProbeVerdict) -> None:
         f" {units.usd(budget)} are left",
         verdict.advice,
     )
+
+
+def _refuse_past_deadline(run: Running, verdict: ProbeVerdict) -> None:
+    """The rest of a run in a capacity block must end with it: more hours of it cannot be bought."""
+    left_h = (run.request.choices.deadline - run.hands.now()) / timedelta(hours=1)
+    if verdict.repriced is None:
+        raise ProbeFailed("how long the rest of the run takes is unknown, and the block has an end")
+    if verdict.repriced.hours.mid > left_h:
+        raise ProbeFailed(
+            f"the rest of the run takes {units.hours_band(verdict.repriced.hours)}; the machines of the block"
+            f" end in {units.duration(left_h * 3600)}",
+            verdict.advice,
+        )
 
 
 def ask_for_commit(run: Running, verdict: ProbeVerdict) -> None:

@@ -77,10 +77,18 @@ class Running:
         """Write what a resumed launch needs."""
         self.hands.ledger.write_note(self.id, WORK, work.model_dump_json())
 
-    def order(self, place: Place, attempt: int, usd_per_hour: Decimal | None) -> Order:
-        """What is to be created at a place, within what is left of the budget."""
+    def order(
+        self, place: Place, attempt: int, usd_per_hour: Decimal | None, once_usd: Decimal = Decimal(0)
+    ) -> Order:
+        """What is to be created at a place, within what is left of the budget beside ``once_usd``."""
         order = order_of(self.request, self.id, place, usd_per_hour)
-        return order.model_copy(update={"attempt": attempt, "budget_usd": self.left_of_budget()})
+        return order.model_copy(update={"attempt": attempt, "budget_usd": self._left_by_the_hour(once_usd)})
+
+    def _left_by_the_hour(self, once_usd: Decimal) -> Decimal | None:
+        """What is left of the budget once a block is paid: the watchdog counts hours alone."""
+        left = self.left_of_budget()
+        paid = any(p.usd_once is not None for p in self.launch().prices)
+        return left if left is None or paid else max(Decimal(0), left - once_usd)
 
     def bill(self, items: tuple[PriceItem, ...], on: bool) -> None:
         """Write that these items bill from now on, or no longer do."""
@@ -139,4 +147,5 @@ def _point(item: PriceItem, since: datetime, on: bool) -> PricePoint:
         quantity=item.quantity if on else 0,
         usd_per_hour=item.usd_per_hour,
         source=item.source,
+        usd_once=item.usd_once if on else None,
     )

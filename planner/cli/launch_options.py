@@ -81,6 +81,14 @@ Resume = Annotated[
 Provider = Annotated[
     Text, typer.Option("--provider", metavar="NAME", help="local: this machine alone; kuberay: Kubernetes.")
 ]
+ReservationUsd = Annotated[
+    Text,
+    typer.Option(
+        "--reservation-usd",
+        metavar="USD",
+        help="What the whole capacity block cost; by the plan's offer if not given.",
+    ),
+]
 Project = Annotated[
     Text, typer.Option("--project", metavar="NAME", help="Whose budget this is on (plan budget set).")
 ]

@@ -10,11 +10,12 @@ from decimal import Decimal
 from pathlib import Path
 
 from clusters.config.choices import Choices, format_of
+from clusters.launch import blocks
 from clusters.launch.nouns import LaunchRequest, Limits
 from clusters.launch.pricing import MACHINES_OF_THEIR_OWN, price_items, usd_per_hour
 from clusters.launch.scrub import secrets_of
 from planner import units
-from planner.cli import budgets, cluster, store
+from planner.cli import budgets, cluster, ledger, store
 from planner.cli.request import Options
 from planner.errors import UserError
 from planner.launched import CloudKind
@@ -38,6 +39,7 @@ def request_of(options: Options, plan: Plan, now: datetime) -> LaunchRequest:
         user=(options["owner"] or getpass.getuser())[:60],
         directory=str(store.data_dir() / "launches"),
         budget_usd=_budget(options, plan, kind, now),
+        reservation_usd=_reservation_usd(options, plan),
         project=options.get("project"),
         then=_then(options.get("then")),
         working_dir=_working_dir(options),
@@ -93,9 +95,12 @@ def _until(request: LaunchRequest, options: Options, now: datetime) -> Choices:
     """When the machines end themselves: as said, else by the plan's time; never past what the budget pays."""
     said = options.get("expire")
     ends_after = cluster.deadline_s(request.plan) if said is None else units.parse_duration(said, "--expire")
-    hourly = usd_per_hour(price_items(request, request.plan.candidate.offer.usd_per_hour))
+    items = price_items(request, request.plan.candidate.offer.usd_per_hour)
+    items = blocks.counted(items, ledger.launches())
+    hourly = usd_per_hour(items)
     if request.kind != "local" and request.budget_usd is not None and hourly:
-        ends_after = min(ends_after, float(request.budget_usd / hourly) * _HOUR_S)
+        by_the_hour = max(Decimal(0), request.budget_usd - blocks.once_usd(items))
+        ends_after = min(ends_after, float(by_the_hour / hourly) * _HOUR_S)
     deadline = (now + timedelta(seconds=min(ends_after, _LONGEST_S))).replace(microsecond=0)
     return request.choices.model_copy(update={"deadline": deadline})
 
@@ -132,6 +137,18 @@ def _refuse_reservation(options: Options, plan: Plan, kind: CloudKind) -> None:
         raise UserError(f"--reservation: {plan.id} is on spot, which holds no reservation", "leave it out")
     if named and kind not in ("aws", "gcp"):
         raise UserError(f"--reservation is for aws and gcp, not for {kind}", "leave it out")
+
+
+def _reservation_usd(options: Options, plan: Plan) -> Decimal | None:
+    said = options.get("reservation_usd")
+    if said is None:
+        return None
+    if plan.candidate.offer.market != "capacity-block":
+        raise UserError(
+            f"--reservation-usd: {plan.id} is {plan.candidate.offer.market}, which bills by the hour",
+            "leave it out",
+        )
+    return units.parse_usd(said, "--reservation-usd")
 
 
 def _working_dir(options: Options) -> str | None:

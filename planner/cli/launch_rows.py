@@ -72,6 +72,8 @@ def forecast(launch: Launch) -> Band | None:
     """Cost at the end: what the probe says from its moment on, else the plan's own figure."""
     if launch.kind == "local":
         return None
+    if any(p.usd_once is not None for p in launch.prices):
+        return _of_block(launch)
     if launch.verdict is not None:
         repriced, at = launch.verdict.repriced, _verdict_at(launch)
         if repriced is None or repriced.cost_usd is None or at is None:
@@ -83,6 +85,16 @@ def forecast(launch: Launch) -> Band | None:
         return None
     plan = Plan.model_validate_json(launch.plan_json)
     return plan.candidate.cost_usd if plan.candidate.offer.usd_per_hour is not None else None
+
+
+def _of_block(launch: Launch) -> Band | None:
+    """Cost at the end in a capacity block: what is paid, and what its disks and addresses still take."""
+    repriced = None if launch.verdict is None else launch.verdict.repriced
+    hours = Plan.model_validate_json(launch.plan_json).candidate.hours if repriced is None else repriced.hours
+    before = float(spend.spent(launch, _verdict_at(launch) or launch.prices[0].since).usd)
+    hourly = float(spend.usd_per_hour(launch) or 0)
+    low, mid, high = (before + hourly * h for h in (hours.low, hours.mid, hours.high))
+    return Band(low=low, mid=mid, high=high)
 
 
 def _verdict_at(launch: Launch) -> datetime | None:

@@ -42,6 +42,10 @@ def _confirmation(c: Confirmation, now: datetime, term: Terminal) -> Iterator[li
     where = f"this machine, in place of {machines(plan)}" if here else machines(plan)
     where += {"hosts": ", on hosts that exist"}.get(c.kind, "")
     yield _labelled("Cluster", f"{where}   {units.usd_per_hour(_of(c, 'node', 'head'))}", term)
+    for block in (i for i in c.items if i.usd_once is not None):
+        yield _labelled(
+            "Block", f"${units.usd_cents(block.usd_once)} for the whole of it; {block.source}", term
+        )
     if also := _also(c):
         yield _labelled("Also", f"{also} · egress not estimated", term)
     bounds = "creation ({}), probe ({}) and teardown ({})".format(
