@@ -21,7 +21,7 @@ _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)t(\d\d)-(\d\d)-(\d\d)z")
 
 def only(launch_id: str | None) -> str:
     """Filter of a list: the label of a launch, or of any launch."""
-    return f"labels.{LAUNCH_TAG}:*" if launch_id is None else f"labels.{LAUNCH_TAG}={launch_id}"
+    return f"labels.{LAUNCH_TAG}:*" if launch_id is None else f"labels.{LAUNCH_TAG} = {launch_id}"
 
 
 def everything(api: Api, launch_id: str | None) -> Iterator[Resource]:
@@ -56,7 +56,7 @@ def by_hand(resource: Resource, project: str) -> str:
 
 def head(api: Api, launch_id: str) -> Document | None:
     """The head of a launch, if it runs."""
-    wanted = f"({only(launch_id)}) AND (labels.ray-node-type=head) AND (status=RUNNING)"
+    wanted = f"({only(launch_id)}) AND (labels.ray-node-type = head) AND (status = RUNNING)"
     return next((one for _, one in api.everywhere("instances", wanted)), None)
 
 

@@ -112,7 +112,7 @@ def _region(api: Api, cluster: Cluster) -> Look:
 
 def zones_that_offer(api: Api, cluster: Cluster) -> tuple[str, ...]:
     """Zones of the region in which a type is offered, sorted."""
-    found = api.everywhere("machineTypes", f"name={cluster.instance_type}")
+    found = api.everywhere("machineTypes", f"name = {cluster.instance_type}")
     named = {zone for zone, one in found if one.get("name") == cluster.instance_type}
     return tuple(sorted(z for z in named if z.rpartition("-")[0] == cluster.region))
 
@@ -289,7 +289,7 @@ def _none_there(api: Api, order: Order, cluster: Cluster) -> Look:
 
 
 def _machines_of_plan(api: Api, cluster: Cluster) -> Iterator[str]:
-    for zone, one in api.everywhere("instances", f"labels.plan-id={cluster.plan_id}"):
+    for zone, one in api.everywhere("instances", f"labels.plan-id = {cluster.plan_id}"):
         yield f"instance {one['name']} of {cluster.plan_id} in {zone}"
 
 

@@ -73,7 +73,7 @@ def said_by(tool: Tool, command: Sequence[str]) -> str:
         message = f"{name} did not answer within {_COMMAND_S:.0f} s"
         raise CloudFault("credentials", message, tool.login) from None
     if done.returncode:  # its output may hold a token: only what it says of the error is shown
-        why = " ".join(done.stderr.split())[-200:]
+        why = " ".join(done.stderr.split())[:200]
         raise CloudFault("credentials", f"{name} gave no answer: {why}", tool.login)
     return done.stdout.strip()
 

@@ -1,4 +1,4 @@
-"""Which clouds are asked what is there: this machine, AWS by region, and what launches of ours named.
+"""Which clouds are asked what is there: this machine, AWS by region, others as launches or plans name them.
 
 A cloud that cannot be asked is named with the reason; "nothing found" is said only of those that answered.
 """
@@ -22,7 +22,8 @@ from planner.launched import CloudKind, Launch
 from planner.types import Record
 
 _AT_ONCE = 8
-_NOT_FROM_HERE: tuple[CloudKind, ...] = ("gcp", "azure")
+_NAMED = ("kuberay", "hosts", "gcp", "azure")
+_BY_ACCOUNT: dict[CloudKind, str] = {"gcp": "the project of gcloud", "azure": "the subscription of az"}
 
 
 class Target(Record):
@@ -63,7 +64,7 @@ def ask(regions: Sequence[str], launches: Sequence[Launch], hands: Hands) -> Ans
             found[orphan.kind, orphan.launch_id] = orphan if old is None else _both(old, orphan)
     return Answers(
         orphans=tuple(found[key] for key in sorted(found)),
-        asked=(*(asked for _, asked in answers), *_never(targets, launches)),
+        asked=(*(asked for _, asked in answers), *_never(targets)),
     )
 
 
@@ -75,10 +76,22 @@ def cloud_of(orphan: Orphan, hands: Hands) -> Cloud:
 
 def cloud_in(kind: CloudKind, launch_id: str, places: Sequence[str], hands: Hands) -> Cloud:
     """A cloud by kind: by the choices of a launch that named it, else by none."""
-    for target in _named_by_launches(hands.ledger.launches(), hands):
-        if target.kind == kind and target.where in places:
-            return cloud_for(kind, target.choices)
+    named = [t for t in _named_by_launches(hands.ledger.launches(), hands) if t.kind == kind]
+    if kind not in _BY_ACCOUNT:
+        named = [t for t in named if t.where in places]
+    elif len(named) > 1:
+        named = [t for t in named if _has(t, launch_id)]
+    if named:
+        return cloud_for(kind, named[0].choices)
     return cloud_for(kind, launch_request.no_choices(), regions=tuple(places))
+
+
+def _has(target: Target, launch_id: str) -> bool:
+    """Whether an account names something of a launch; one that cannot be asked names nothing."""
+    try:
+        return bool(cloud_for(target.kind, target.choices).find(launch_id))
+    except CloudFault:
+        return False
 
 
 def _one(target: Target, launches: Sequence[Launch]) -> tuple[tuple[Orphan, ...], Asked]:
@@ -98,7 +111,13 @@ def _targets(regions: Sequence[str], launches: Sequence[Launch], hands: Hands) -
     targets = [Target(kind="local", where="this machine", choices=none)]
     for region in regions or _regions(launches):
         targets.append(Target(kind="aws", where=region, choices=none, regions=(region,)))
-    return [*targets, *_named_by_launches(launches, hands)]
+    named = _named_by_launches(launches, hands)
+    plans = {p.candidate.offer.provider for p in store.all_plans()}
+    for kind, where in _BY_ACCOUNT.items():
+        known = kind in plans or any(x.kind == kind for x in launches)
+        if known and all(t.kind != kind for t in named):
+            targets.append(Target(kind=kind, where=where, choices=none))
+    return [*targets, *named]
 
 
 def _regions(launches: Sequence[Launch]) -> tuple[str, ...]:
@@ -110,38 +129,43 @@ def _regions(launches: Sequence[Launch]) -> tuple[str, ...]:
 
 
 def _named_by_launches(launches: Sequence[Launch], hands: Hands) -> list[Target]:
-    """Kubernetes clusters and hosts that launches of this ledger were on."""
+    """Kubernetes clusters, hosts, projects and subscriptions that launches of this ledger were on."""
     found: dict[str, Target] = {}
     for launch in launches:
-        text = hands.ledger.note(launch.id, WORK) if launch.kind in ("kuberay", "hosts") else None
+        text = hands.ledger.note(launch.id, WORK) if launch.kind in _NAMED else None
         if text is None:
             continue
         choices = Work.model_validate_json(text).request.choices
-        where = choices.namespace if launch.kind == "kuberay" else ",".join(choices.hosts)
+        where = _where(launch.kind, choices)
         key = f"{launch.kind} {choices.kubeconfig} {choices.kube_context} {where}"
         found[key] = Target(kind=launch.kind, where=where, choices=choices)
     return list(found.values())
 
 
-def _never(targets: Sequence[Target], launches: Sequence[Launch]) -> tuple[Asked, ...]:
-    """Clouds that nobody asks: no region is named, or there is no way from here."""
-    said = []
-    if all(t.kind != "aws" for t in targets):
-        said.append(
-            Asked(
-                kind="aws",
-                where="any region",
-                answered=False,
-                why="no launch and no saved plan names a region",
-                hint="plan ls --orphans --region us-east-1",
-            )
-        )
-    for kind in _NOT_FROM_HERE:
-        if any(x.kind == kind for x in launches):
-            said.append(
-                Asked(kind=kind, where="its project", answered=False, why="it cannot be asked from here")
-            )
-    return tuple(said)
+def _where(kind: CloudKind, choices: Choices) -> str:
+    """The place that a launch's choices name."""
+    named = {
+        "kuberay": choices.namespace,
+        "hosts": ",".join(choices.hosts),
+        "gcp": choices.project,
+        "azure": choices.subscription,
+    }[kind]
+    return named or _BY_ACCOUNT.get(kind, "")
+
+
+def _never(targets: Sequence[Target]) -> tuple[Asked, ...]:
+    """Clouds that nobody asks: no region is named."""
+    if any(t.kind == "aws" for t in targets):
+        return ()
+    return (
+        Asked(
+            kind="aws",
+            where="any region",
+            answered=False,
+            why="no launch and no saved plan names a region",
+            hint="plan ls --orphans --region us-east-1",
+        ),
+    )
 
 
 def _both(a: Orphan, b: Orphan) -> Orphan:

@@ -11,7 +11,7 @@ from clusters.config import closed
 from tests.clusters.clouds.rest_fake import Answer, Document, FakeRest
 
 PROJECT, REGION = "lab", "us-central1"
-_TERM = re.compile(r"\(?(labels\.[a-z-]+|status|name)(=|:)([^)]*)\)?")
+_TERM = re.compile(r"\(?(labels\.[a-z-]+|status|name)( = |:)([^)]*)\)?")
 
 
 def error(status: int, reason: str, message: str = "no") -> Answer:
@@ -118,7 +118,7 @@ class FakeCompute(FakeRest):
         if self.unreachable:
             return 200, {"items": {f"zones/{self.unreachable}": {"warning": {"code": "UNREACHABLE"}}}}
         if plural == "machineTypes":
-            name = only.removeprefix("name=")
+            name = only.removeprefix("name = ")
             places = self.zones.get(name, [])
             return 200, {"items": {f"zones/{z}": {plural: [{"name": name}]} for z in places}}
         if plural == "instances":

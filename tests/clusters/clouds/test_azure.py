@@ -392,6 +392,7 @@ def test_a_launch_goes_through_all_states_and_leaves_nothing(
     ]
     assert set(tunnels) == {"10.9.0.4"}
     assert [c.tried for c in screen.confirmations] == [False]
+    assert "address" not in {item.item for c in screen.confirmations for item in c.items}
     finished = down.down("l-01", h)
     assert (finished.outcome, finished.exit_code) == ("torn_down", 0), screen.said
     assert (arm.groups, arm.inside) == ({}, {})
