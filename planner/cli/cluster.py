@@ -22,6 +22,8 @@ from planner.cli.request import Options
 from planner.errors import MissingCredentialsError, UserError
 from planner.results import Plan
 
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_PAIR = re.compile(r"[A-Za-z0-9][\w./-]{0,300}=[\w.-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}")
 _ONLY_FOR: dict[str, tuple[Format, ...]] = {
     "prepare": ("aws",),
@@ -31,13 +33,15 @@ _ONLY_FOR: dict[str, tuple[Format, ...]] = {
     "zone": ("aws", "gcp", "azure"),
     "reservation": ("aws", "gcp"),
     "max_spot_price": ("aws", "azure"),
-    "image": ("aws", "gcp", "azure"),
+    "image": ("aws", "gcp", "azure", "kuberay"),
     "project": ("gcp",),
     "subscription": ("azure",),
     "hosts": ("local",),
     "ssh_user": ("local",),
     "preinstalled": ("local",),
     "ssh_key": ("gcp", "azure", "local"),
+    "namespace": ("kuberay",),
+    "node_selector": ("kuberay",),
 }
 _SLOWER_THAN_PLANNED, _START_AND_PROBE_S = 1.2, 3600.0
 
@@ -62,7 +66,7 @@ def run(options: Options) -> int:
 def _check_options(options: Options, plan: Plan, kind: Format) -> None:
     """Refuse an option that this format would not heed: nothing that the user says is left out in silence."""
     for name, formats in _ONLY_FOR.items():
-        if options[name] and kind not in formats:
+        if options.get(name) and kind not in formats:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(
                 f"{flag} is for {', '.join(formats)}; {plan.id} is written for {kind}", _hint(plan, kind)
@@ -107,6 +111,10 @@ def choices_of(options: Options, plan: Plan, now: datetime) -> Choices:
         ssh_public_key=_public_key(key) if key else None,
         preinstalled=options["preinstalled"],
         storage=options["storage"],
+        kubeconfig=options.get("kubeconfig"),
+        kube_context=options.get("kube_context"),
+        namespace=_namespace(options.get("namespace")),
+        node_selector=_selector(options.get("node_selector") or ""),
     )
 
 
@@ -117,6 +125,25 @@ def _hosts(text: str) -> tuple[str, ...]:
     if wrong:
         raise UserError(f"--hosts: {wrong[0]!r:.60} is no host name", "--hosts 10.0.0.2,10.0.0.3")
     return hosts
+
+
+def _namespace(given: str | None) -> str:
+    """Read a namespace of Kubernetes: an RFC 1123 label."""
+    if given is not None and not _LABEL.fullmatch(given):
+        raise UserError(f"--namespace: {given!r:.60} is no namespace", "--namespace ml")
+    return given or "default"
+
+
+def _selector(text: str) -> tuple[str, ...]:
+    """Read labels of nodes, separated by commas."""
+    pairs = tuple(p.strip() for p in text.split(",") if p.strip())
+    wrong = [p for p in pairs if not _PAIR.fullmatch(p)]
+    if wrong:
+        raise UserError(
+            f"--node-selector: {wrong[0]!r:.60} is not KEY=VALUE",
+            "--node-selector nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3",
+        )
+    return pairs
 
 
 def _public_key(private_key: str) -> str | None:

@@ -66,6 +66,17 @@ SshKey = Annotated[Text, typer.Option("--ssh-key", metavar="FILE", help="Your pr
 Preinstalled = Annotated[
     bool, typer.Option("--preinstalled", help="Hosts have Ray and torch: check the version, install nothing.")
 ]
+Kubeconfig = Annotated[
+    Text, typer.Option("--kubeconfig", metavar="FILE", help="Kubernetes: kubeconfig in place of your own.")
+]
+KubeContext = Annotated[Text, typer.Option("--kube-context", metavar="NAME", help="Kubernetes: context.")]
+Namespace = Annotated[
+    Text, typer.Option("--namespace", metavar="NAME", help="Kubernetes: namespace (default).")
+]
+NodeSelector = Annotated[
+    Text,
+    typer.Option("--node-selector", metavar="KEY=VALUE,...", help="Kubernetes: nodes that may be used."),
+]
 Storage = Annotated[
     Text, typer.Option("--storage", metavar="PATH", help="Where checkpoints go: s3://..., gs://..., a path.")
 ]
