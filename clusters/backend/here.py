@@ -92,19 +92,18 @@ def start(ray_id: str, wanted: Wanted = Wanted()) -> LocalRay:  # noqa: B008 (fr
     except OSError as error:
         raise LocalRayError(f"cannot make {directory}: {error.strerror}") from None
     token = directory / "auth_token"
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(stop, ray_id)
         (directory / _TMP).mkdir()
         _write_token(token)
         for tries_left in reversed(range(_TRIES)):
             found = _tried(ray_id, directory, token, wanted)
             if isinstance(found, LocalRay):
+                undo.pop_all()
                 return found
             _end_processes(ray_id, STOP_TIMEOUT_S)
             if not tries_left or not any(word in found.lower() for word in _PASSING):
                 raise LocalRayError(f"ray start failed: {found}")
-    except BaseException:
-        stop(ray_id)
-        raise
     raise AssertionError("unreachable")
 
 
