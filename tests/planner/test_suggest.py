@@ -424,7 +424,7 @@ def test_where_no_layout_keeps_the_headroom_a_safe_one_is_shown_before_a_faster_
 ) -> None:
     card = make_offer("RTX 4090", 1, "0.45", max_nodes=1)
     asked = TrainingSpec(method="lora", seq_len=2048, num_tokens=2e7, lora=LoraSpec())
-    question = Question(preset("llama3-8b"), asked, Goal(max_gpus=1), LayoutPins())
+    question = Question(preset("mistral-7b"), asked, Goal(max_gpus=1, headroom=0.35), LayoutPins())
     best = answer(question, (card,)).candidates[0]
     assert best.verdict == "tight"
     assert best.memory.safe
