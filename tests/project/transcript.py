@@ -47,3 +47,10 @@ def _output(command: str) -> str:
 def show(*commands: str) -> None:
     """Write the commands and what they print into the file that cog reads."""
     cog.outl(f"```text\n{transcript(*commands).rstrip()}\n```")
+
+
+def quote(name: str) -> None:
+    """Write what stands in README.md between ``<!-- name`` and ``<!-- /name -->``, so that both agree."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    begins = readme.index("-->", readme.index(f"<!-- {name}")) + len("-->")
+    cog.outl(readme[begins : readme.index(f"<!-- /{name} -->")].strip())
