@@ -46,9 +46,14 @@ _FAULTS = re.compile(
     r"|ZONE_RESOURCE_POOL_EXHAUSTED\w*|QUOTA_EXCEEDED|quotaExceeded|PERMISSION_DENIED"  # Google Cloud
     r"|SkuNotAvailable|\w*AllocationFailed|QuotaExceeded|AuthorizationFailed"  # Azure
 )
-# How a rented machine ends itself, apart from what its provider does; Azure bills one that only shuts down.
-_SHUT_DOWN = "[ $(id -u) = 0 ] && shutdown -P now || sudo -n shutdown -P now"
-_END_MACHINE = {"aws": _SHUT_DOWN, "gcp": _SHUT_DOWN, "azure": "sudo -n /usr/local/sbin/plan-end"}
+# How a rented machine ends itself. Azure bills one that only shuts down; Google Cloud deletes it at the
+# deadline, but not one that was stopped before, so there it waits (TEARDOWN_S is kept back of the budget).
+_SHUT_DOWN = "[ $(id -u) = 0 ] && shutdown -P {0} || sudo -n shutdown -P {0}"
+_END_MACHINE = {
+    "aws": _SHUT_DOWN.format("now"),
+    "gcp": _SHUT_DOWN.format("+2"),
+    "azure": "sudo -n /usr/local/sbin/plan-end",
+}
 
 
 class Limits(NamedTuple):

@@ -7,6 +7,7 @@ own ``serviceAccounts`` say otherwise (``ray/autoscaler/_private/gcp/config.py``
 from __future__ import annotations
 
 import csv
+from datetime import timedelta
 from functools import lru_cache
 from importlib.resources import files
 
@@ -19,6 +20,7 @@ from planner.types import Record
 
 FILL_PROJECT, NETWORK = "fill-in-project", "plan"
 _NETWORK_FILE = "data/gcp_network.csv"
+_OWN_TIMER_AFTER = timedelta(minutes=5)
 
 
 class Gpudirect(Record):
@@ -144,8 +146,10 @@ def _scheduling(cluster: Cluster, choices: Choices, gpu_node: bool) -> Document:
 
 
 def _metadata(choices: Choices) -> list[Document]:
+    # a machine that has stopped itself is not deleted any more: its own timer comes after Compute Engine's
+    later = choices.model_copy(update={"deadline": choices.deadline + _OWN_TIMER_AFTER})
     items: list[Document] = [
-        {"key": "user-data", "value": guards.cloud_init(choices)},
+        {"key": "user-data", "value": guards.cloud_init(later)},
         {"key": "block-project-ssh-keys", "value": "TRUE" if choices.ssh_public_key else "FALSE"},
     ]
     if choices.ssh_public_key:

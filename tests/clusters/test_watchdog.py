@@ -184,3 +184,21 @@ def test_what_a_host_is_can_be_told_without_a_gpu(monkeypatch: pytest.MonkeyPatc
     assert watchdog.num_gpus() is None  # there is a tool, and it fails: not known
     tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA L40S'\necho 'GPU 1: NVIDIA L40S'\n")
     assert watchdog.num_gpus() == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "command"),
+    [
+        ("here", ""),
+        ("gcp", "shutdown -P +2"),  # at the deadline Compute Engine deletes what has not stopped before
+        ("azure", "/usr/local/sbin/plan-end"),  # deletes the resource group: a machine shut down bills on
+    ],
+)
+def test_a_rented_machine_ends_as_its_provider_needs_it(
+    end: str, command: str, monkeypatch: pytest.MonkeyPatch
+):
+    ran: list[list[str]] = []
+    monkeypatch.setattr(watchdog, "_bounded", ran.append)
+    watchdog.end_all(Limits(launch_id=f"{LAUNCH}-none", deadline_s=0.0, since_s=0.0, end=end))
+    assert len(ran) == (1 if command else 0)
+    assert all(command in words[-1] for words in ran)

@@ -166,6 +166,8 @@ def test_machines_have_the_launchs_own_key_and_no_keys_of_the_project(
         assert metadata["ssh-keys"] == f"ubuntu:{key.with_name('key.pub').read_text().strip()}"
         assert metadata["block-project-ssh-keys"] == "TRUE"
         assert one["scheduling"]["terminationTime"] == ready.choices.deadline_utc()
+        own_timer = round(ready.choices.deadline.timestamp()) + 300
+        assert f"echo {own_timer}" in metadata["user-data"]
     assert cloud.prepare(order()) == ready
 
 
