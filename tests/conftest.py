@@ -1,10 +1,35 @@
 """What holds for all tests: nothing of the user's own directories or credentials is read."""
 
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 _numbers = count()
+# Modules that start Ray, network namespaces or a browser: with ``-n`` one after another, and first.
+ON_THE_MACHINE = (
+    "cli/test_probe.py",
+    "cli/test_report_page.py",
+    "clusters/clouds/test_local_launch.py",
+    "clusters/probe/test_probe_job.py",
+    "clusters/test_aws_lab.py",
+    "clusters/test_aws_launch_lab.py",
+    "clusters/test_links_lab.py",
+    "clusters/test_local_lab.py",
+    "clusters/test_probing.py",
+    "examples/test_finetune_lora.py",
+    "examples/test_train_gpt.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that need the machine first, into one group that one worker runs."""
+    root = Path(__file__).parent
+    names = {root / name for name in ON_THE_MACHINE}
+    for item in items:
+        if item.path in names:
+            item.add_marker(pytest.mark.xdist_group("machine"))
+    items.sort(key=lambda item: item.path not in names)
 
 
 @pytest.fixture(autouse=True)
