@@ -36,6 +36,7 @@ JOINED, FAULT, SET = "PLAN-JOINED ", "PLAN-FAULT ", "PLAN-LIMITS-SET "
 TEARDOWN_S = 120.0  # still billed after the order to end a machine: the cap counts as reached so much earlier
 TICK_S = 5.0
 KILL_AFTER_S = 5.0
+GIVE_UP_S = 60.0
 _CALL_S = 60.0  # one call to Ray or to a cloud may take so long
 # The timer of the machine belongs to root; it is replaced at once, since the machine ends if it is not there.
 _PUT_TIMER = f"""set -e; root=$([ "$(id -u)" = 0 ] || echo sudo -n)
@@ -306,38 +307,38 @@ def _taken(port: int) -> bool:
 def wait_joined(num_nodes: int, gpus_per_node: int, kind: str, seconds: float) -> bool:
     """Wait on the head until ``num_nodes`` nodes with the plan's GPUs are alive; prints what it sees.
 
-    ``kind``: the resource that a node of the right kind has (``accelerator_type:H100``), or ``-``.
+    ``kind``: the resource that a node of the right kind has (``accelerator_type:H100``), or ``-``. What has
+    joined bills: where the cloud still says no ``GIVE_UP_S`` after it first did, the wait is over.
     """
     import ray
 
     ray.init(address="auto", logging_level=logging.ERROR, log_to_driver=False)
-    until, seen, faults = time.monotonic() + seconds, (-1, -1), ""
+    until, seen, faults, refused = time.monotonic() + seconds, (-1, -1), ("", 0), float("inf")
     while True:
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         right = [r for r in alive if r.get("GPU", 0) >= gpus_per_node and (kind == "-" or kind in r)]
-        found = (len(right), int(sum(r.get("GPU", 0) for r in alive)))
+        found, said, now = (len(right), int(sum(r.get("GPU", 0) for r in alive))), _faults(), time.monotonic()
         if found != seen:
-            seen = found
+            refused = float("inf")
             _say(JOINED + json.dumps({"nodes": found[0], "gpus": found[1], "alive": len(alive)}))
-        said = _launch_faults()
-        if said and said != faults:
-            faults = said
-            _say(FAULT + said)
-        if found[0] >= num_nodes:
-            return True
-        if time.monotonic() > until:
-            return False
+        if said[0] and said[0] != faults[0]:
+            _say(FAULT + said[0])
+        if said != faults:
+            refused, until = min(refused, now), (now if now - refused > GIVE_UP_S else until)
+        seen, faults = found, said
+        if found[0] >= num_nodes or now >= until:
+            return found[0] >= num_nodes
         time.sleep(1.0)
 
 
-def _launch_faults() -> str:
-    """Error codes of the cloud in the log of the head's autoscaler, if there are any."""
+def _faults() -> tuple[str, int]:
+    """Error codes of the cloud in the log of the head's autoscaler, and how many there are."""
     log = os.path.join(os.environ.get("RAY_TMPDIR", "/tmp"), "ray/session_latest/logs/monitor.log")
-    try:
-        with open(log, encoding="utf-8", errors="replace") as file:
-            return " ".join(sorted(set(_FAULTS.findall(file.read()[-200_000:]))))
-    except OSError:
-        return ""
+    if not os.path.exists(log):
+        return "", 0
+    with open(log, encoding="utf-8", errors="replace") as file:
+        found = _FAULTS.findall(file.read()[-200_000:])
+    return " ".join(sorted(set(found))), len(found)
 
 
 def spread(path: str, text: str) -> int:

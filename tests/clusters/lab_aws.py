@@ -11,8 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -42,8 +42,9 @@ ENV = PATIENT + "".join(f"export {k}='{v}'\n" for k, v in AWS.items())
 class Hypervisor(threading.Thread):
     """Boots a host for each instance, runs its user data, and powers it off when it is terminated."""
 
-    def __init__(self, lab: Path, gpus: int) -> None:
+    def __init__(self, lab: Path, gpus: int, env: str) -> None:
         super().__init__(daemon=True)
+        self.env = env
         self.lab, self.gpus, self.hosts, self.over = lab, gpus, {}, threading.Event()
         self.ec2 = boto3.client("ec2")
 
@@ -67,7 +68,7 @@ class Hypervisor(threading.Thread):
         pairs = self.ec2.describe_key_pairs(IncludePublicKey=True)["KeyPairs"]
         keys = "".join(f"{p.get('PublicKey', '')}\n" for p in pairs)
         ip, number = instance["PrivateIpAddress"], len(list(self.lab.glob("host[0-9]*")))
-        host = Host(self.lab, number, ip, self.gpus, keys, ENV, PREFIX)
+        host = Host(self.lab, number, ip, self.gpus, keys, self.env, PREFIX)
         public = instance.get("PublicIpAddress")
         if public:
             sh(f"ip -n {host.ns} addr add {public}/32 dev eth0; ip route add {public}/32 via {ip}")
@@ -80,24 +81,31 @@ class Hypervisor(threading.Thread):
 
 
 def main(lab: Path) -> None:
+    asked = json.loads((lab / "asked.json").read_text())
+    with ec2_of(lab, asked["gpus_per_node"], [FULL]) as hypervisor:
+        print(json.dumps(trial(lab, asked, hypervisor)))
+
+
+@contextmanager
+def ec2_of(lab: Path, gpus: int, zones: list[str], env: str = "") -> Iterator[Hypervisor]:
+    """Run moto and a hypervisor. ``zones``: without capacity; ``env``: what shells on hosts set besides."""
     os.environ.pop("AWS_CA_BUNDLE", None)
     (lab / "home").mkdir()
     os.environ.update(AWS, HOME=str(lab / "home"), PATH=search_path())
-    asked = json.loads((lab / "asked.json").read_text())
     sh("mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns")
     sh(f"ip link set lo up; ip link add labbr type bridge; ip addr add {GATEWAY}/{PREFIX} dev labbr")
     sh(f"ip link set labbr up; ssh-keygen -q -t ed25519 -N '' -f {lab}/host_key")
     moto = subprocess.Popen(
-        [sys.executable, "-m", "tests.clusters.clouds.moto_more", GATEWAY, str(PORT), FULL],
-        env={**os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS": "false"},
+        [sys.executable, "-m", "tests.clusters.clouds.moto_more", GATEWAY, str(PORT), *zones],
+        env={**os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS": "false", "CALLS": str(lab / "calls.jsonl")},
         stdout=(lab / "moto.log").open("w"),
         stderr=subprocess.STDOUT,
     )
     wait_for_moto()
-    hypervisor = Hypervisor(lab, asked["gpus_per_node"])
+    hypervisor = Hypervisor(lab, gpus, ENV + env)
     hypervisor.start()
     try:
-        print(json.dumps(trial(lab, asked, hypervisor)))
+        yield hypervisor
     finally:
         hypervisor.over.set()
         hypervisor.join()

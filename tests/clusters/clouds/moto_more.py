@@ -2,11 +2,15 @@
 
 ``install()`` adds them to moto in this process;
 ``python -m tests.clusters.clouds.moto_more HOST PORT ZONE...`` runs moto's server with them, and without
-capacity in these zones.
+capacity in these zones; ``ZONE=1``: for one machine at a time. ``CALLS`` in its environment names a file to
+which every call is written, with the address that it came from.
 """
 
+import json
+import os
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 QUOTAS: dict[str, float] = defaultdict(lambda: 384.0)  # by code; a test may say other values
 
@@ -58,24 +62,68 @@ def install() -> None:
 
 
 def no_capacity_in(zones: list[str]) -> None:
-    """Let RunInstances fail in these zones as EC2 does; a dry run does not look at capacity."""
+    """Let RunInstances fail in these zones as EC2 does; a dry run does not look at capacity.
+
+    ``ZONE=1`` has room for one machine.
+    """
     from moto.core.responses import ActionResult
     from moto.ec2.exceptions import EC2ClientError
     from moto.ec2.responses import EC2Response
 
     real = EC2Response.run_instances
+    room = {zone: int(most or 0) for zone, _, most in (told.partition("=") for told in zones)}
 
     def run(self: EC2Response) -> ActionResult:
         if self._get_param("DryRun"):
             return real(self)
         (first, *_) = self._get_param("NetworkInterfaces")
         zone = self.ec2_backend.get_subnet(first["SubnetId"]).availability_zone
-        if zone in zones:
+        known = [i for i in self.ec2_backend.all_instances() if i.placement.zone == zone]
+        alive = [i for i in known if i._state.name == "running"]
+        if len(alive) >= room.get(zone, sys.maxsize):
             said = f"We currently do not have sufficient capacity in the zone you requested ({zone})."
             raise EC2ClientError("InsufficientInstanceCapacity", said)
         return real(self)
 
     EC2Response.run_instances = run
+
+
+def record_calls(path: Path) -> None:
+    """Write every call as a line: who made it, what it was, and what EC2 asks of it besides its own right."""
+    from moto.core.responses import BaseResponse
+
+    real = BaseResponse.call_action
+
+    def call(self: BaseResponse) -> object:
+        asks = [f"{self.boto3_service_name}:{self._get_action()}"]
+        if asks == ["ec2:RunInstances"]:  # EC2 user guide, "Required permissions" of tags and of parameters
+            asks += ["ec2:CreateTags"] if self._get_param("TagSpecifications") else []
+            asks += ["ssm:GetParameters"] if "resolve:ssm:" in self._get_param("ImageId", "") else []
+        line = {"from": self.normalized_request.remote_addr, "asks": asks, "region": self.region}
+        with path.open("a") as file:
+            file.write(f"{json.dumps(line)}\n")
+        return real(self)
+
+    BaseResponse.call_action = call
+
+
+def image_of_the_parameters() -> None:
+    """Answer every parameter of AWS's own images with the image that the region has."""
+    from moto.ec2.models import ec2_backends
+    from moto.ssm.models import Parameter, SimpleSystemManagerBackend
+
+    real = SimpleSystemManagerBackend.get_parameter
+
+    def get(self: SimpleSystemManagerBackend, name: str) -> Parameter | None:
+        if not name.startswith("/aws/service/deeplearning/"):
+            return real(self, name)
+        (image, *_) = ec2_backends[self.account_id][self.region_name].amis
+        return Parameter(
+            account_id=self.account_id, name=name, value=image, parameter_type="String", description="",
+            allowed_pattern=None, keyid=None, last_modified_date=0, version=1, data_type="text",
+        )  # fmt: skip
+
+    SimpleSystemManagerBackend.get_parameter = get
 
 
 def _matches(group: dict, filters: dict[str, list[str]]) -> bool:
@@ -92,5 +140,8 @@ if __name__ == "__main__":
     from moto.server import main
 
     install()
+    image_of_the_parameters()
     no_capacity_in(sys.argv[3:])
+    if "CALLS" in os.environ:
+        record_calls(Path(os.environ["CALLS"]))
     main(["-H", sys.argv[1], "-p", sys.argv[2]])
