@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,3 +203,26 @@ def test_a_rented_machine_ends_as_its_provider_needs_it(
     watchdog.end_all(Limits(launch_id=f"{LAUNCH}-none", deadline_s=0.0, since_s=0.0, end=end))
     assert len(ran) == (1 if command else 0)
     assert all(command in words[-1] for words in ran)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_cluster_that_the_cloud_goes_on_refusing_is_given_up_and_one_that_it_refused_once_is_waited_for(
+    goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    log = tmp_path / "ray/session_latest/logs/monitor.log"
+    log.parent.mkdir(parents=True)
+    looks: list[int] = []
+
+    def nodes() -> list[dict]:
+        looks.append(1)
+        if goes_on or len(looks) == 2:
+            log.write_text("InsufficientInstanceCapacity\n" * len(looks))
+        joined = 1 if goes_on or len(looks) < 6 else 2
+        return [{"Alive": True, "Resources": {"GPU": 4.0}}] * joined
+
+    monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(init=lambda **how: None, nodes=nodes))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr(watchdog, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr(watchdog.time, "sleep", lambda seconds: None)
+    assert watchdog.wait_joined(2, 4, "-", 3600.0) is not goes_on
+    assert len(looks) == (2 if goes_on else 6)
