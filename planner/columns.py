@@ -143,13 +143,9 @@ class MachineColumns:
     memory_bandwidth_bytes_per_s: Array
     peak_flops_per_s: Array  # of the run's matmul precision
     fp32_flops_per_s: Array
-    peak_16bit_flops_per_s: Array  # attention, and what fp8 leaves in 16 bit
     gpus_per_node: Array
     num_nodes: Array
     gpu_index: Array  # row of data/gpus.csv, to look efficiencies up
-    intra_link: Array  # row of data/links.csv
-    inter_link: Array
-    inter_bytes_per_s_per_node: Array  # nan = as the link's row says
     host_memory_bytes: Array  # nan = unknown
     pcie_bytes_per_s: Array  # host to device, achieved
     links: LinkColumns = field(default_factory=_no_links)

@@ -6,14 +6,11 @@ Order: a row of ``data/names.csv`` for that provider, then the names and aliases
 from __future__ import annotations
 
 import csv
-from collections import Counter
-from collections.abc import Iterable
 from functools import lru_cache
 from importlib.resources import files
 
 from planner.errors import UserError
 from planner.hardware.gpus import gpu
-from providers.base import UnknownGpu
 
 
 @lru_cache(maxsize=1)
@@ -33,9 +30,3 @@ def gpu_id(provider: str, name: str) -> str | None:
         return gpu(name).id
     except UserError:
         return None
-
-
-def unknown(provider: str, names: Iterable[str]) -> tuple[UnknownGpu, ...]:
-    """Count the strings that ``gpu_id`` does not know, sorted by name."""
-    counts = Counter(n for n in names if gpu_id(provider, n) is None)
-    return tuple(UnknownGpu(provider=provider, name=n, count=c) for n, c in sorted(counts.items()))

@@ -59,13 +59,11 @@ class Job(Record):
 
 
 class JobState(Record):
-    """Where a job stands. ``exit_code``: of its process; times: seconds since 1970; ``None`` = not known."""
+    """Where a job stands. ``exit_code``: of its process, ``None`` = not known."""
 
     status: JobStatus
     message: str = ""
     exit_code: int | None = None
-    started_s: float | None = None
-    ended_s: float | None = None
 
     @property
     def ended(self) -> bool:
@@ -103,8 +101,6 @@ class Jobs:
             status=_STATUS[info.status.value],
             message=info.message or "",
             exit_code=info.driver_exit_code,
-            started_s=None if info.start_time is None else info.start_time / 1000,
-            ended_s=None if info.end_time is None else info.end_time / 1000,
         )
 
     def logs(self, job_id: str) -> str:

@@ -14,7 +14,7 @@ from typing import IO
 
 from planner.types import Record
 
-END_LINES = 40
+_KEPT_LINES = 200
 _GRACE_S = 5.0
 Scrub = Callable[[str], str]
 
@@ -54,7 +54,7 @@ def run(
         errors="replace",
         start_new_session=True,
     )
-    lines: deque[str] = deque(maxlen=END_LINES * 5)
+    lines: deque[str] = deque(maxlen=_KEPT_LINES)
     reader = threading.Thread(target=_read, args=(process.stdout, log, scrub, lines), daemon=True)
     reader.start()
     code: int | None = None
@@ -94,8 +94,3 @@ def _end_group(process: subprocess.Popen[str]) -> None:
         if process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE_S)
-
-
-def end_of(text: str, num_lines: int = END_LINES) -> str:
-    """Last lines of what was said, for an error."""
-    return "\n".join(text.splitlines()[-num_lines:])

@@ -15,7 +15,6 @@ from planner.types import Record
 
 GROUP, VERSION = "ray.io", "v1"
 JOBS, CLUSTERS = "rayjobs", "rayclusters"
-CLUSTER_LABEL = "ray.io/cluster"
 _TIMEOUT_S = (5.0, 30.0)
 _KINDS: Mapping[int, FaultKind] = {
     400: "parameter",

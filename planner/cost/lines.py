@@ -52,26 +52,6 @@ def spread_of(band: Band) -> Spread:
     return Spread(np.asarray(band.low), np.asarray(band.mid), np.asarray(band.high))
 
 
-def work_of(
-    *,
-    num_steps: float,
-    num_nodes: int,
-    gpus_per_node: int,
-    checkpoint_bytes: float,
-    result_bytes: float,
-    data_bytes: float,
-) -> Work:
-    """Work of one run as columns of shape ()."""
-    return Work(
-        num_steps=np.asarray(float(num_steps)),
-        num_nodes=np.asarray(float(num_nodes)),
-        gpus_per_node=np.asarray(float(gpus_per_node)),
-        checkpoint_bytes=np.asarray(checkpoint_bytes),
-        result_bytes=np.asarray(result_bytes),
-        data_bytes=np.asarray(data_bytes),
-    )
-
-
 def _node_lines(time: TimeColumns, nodes: float, price: Decimal | None, spot: bool) -> list[_Line]:
     """Lines that are node-hours at the price of the node."""
 
@@ -128,7 +108,7 @@ def _band(parts: list[PartColumns], name: str) -> Band | None:
 def cost_lines(step_s: Band, work: Work, offer: Offer) -> Cost:
     """Hours and cost of one run on ``offer``, line by line.
 
-    ``step_s``: seconds of an optimizer step; ``work``: from ``work_of``. The mids of the lines add up to
+    ``step_s``: seconds of an optimizer step; ``work``: of that run, shape (). The mids of the lines add up to
     ``usd.mid``; a line of unknown price has ``usd`` None, and ``is_complete`` is False then. Same formulas,
     and so the same figures, as ``cost.cost_columns``.
     """

@@ -212,11 +212,6 @@ def flops_per_s(gpu: Gpu, precision: Precision) -> float:
     return value
 
 
-def half_flops_per_s(gpu: Gpu) -> float:
-    """Dense FLOPS of 16-bit matrix work: bf16, else fp16, else what FP32 gives."""
-    return gpu.bf16_flops_per_s or gpu.fp16_flops_per_s or gpu.fp32_flops_per_s
-
-
 def supported_precisions(gpu: Gpu) -> tuple[Precision, ...]:
     """Precisions that ``gpu`` can train in, widest first."""
     order: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "bf16-pure", "fp16", "fp8")

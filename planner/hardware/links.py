@@ -122,7 +122,7 @@ def link(link_id: str) -> Link:
     index = _by_id().get(link_id)
     if index is None:
         raise UserError(
-            f"unknown link {link_id!r}{did_you_mean(link_id, _by_id())}", "plan gpus --links lists them"
+            f"unknown link {link_id!r}{did_you_mean(link_id, _by_id())}", "ids: planner/data/links.csv"
         )
     return links()[index]
 
@@ -243,19 +243,14 @@ def pcie_bytes_per_s(card: Gpu) -> float:
 def _machine_row(shape: Shape, precision: Precision) -> tuple[float, ...]:
     """Values of one machine in the order of the fields of ``MachineColumns``, without the links."""
     card = gpus.gpu(shape.gpu)
-    gbit = shape.links.inter_gbit_per_s
     return (
         float(card.usable_memory_bytes),
         card.memory_bandwidth_bytes_per_s,
         gpus.flops_per_s(card, precision),
         card.fp32_flops_per_s,
-        gpus.half_flops_per_s(card),
         float(shape.gpus_per_node),
         float(shape.num_nodes),
         float(gpus.gpu_index(card.id)),
-        float(_by_id()[link(shape.links.intra).id]),
-        float(_by_id()[link(shape.links.inter).id]),
-        float("nan") if gbit is None else gbit * GBIT,
         float("nan") if shape.host_memory_bytes is None else float(shape.host_memory_bytes),
         pcie_bytes_per_s(card),
     )

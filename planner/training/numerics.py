@@ -1,19 +1,17 @@
 """Number formats of a training, as columns: bytes of weights, gradients, states, activations and logits.
 
 Where a format depends on how weights are sharded, both values are kept (``unsharded`` for ZeRO 0-2,
-``sharded`` for ZeRO-3 / FSDP), so that the search may vary the stage as a column. Optimizers vary as a
-column through ``choose``.
+``sharded`` for ZeRO-3 / FSDP), so that the search may vary the stage as a column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.columns import Array
 from planner.training import frameworks
@@ -135,30 +133,16 @@ def training_columns(trainings: Sequence[TrainingSpec]) -> TrainingColumns:
     rows = [_row(training) for training in trainings]
     if len(rows) == 1:
         return rows[0]
-    stacked: TrainingColumns = _merge(rows, np.stack)
+    stacked: TrainingColumns = _stacked(rows)
     return stacked
 
 
-def choose(columns: Sequence[TrainingColumns], index: NDArray[np.int64]) -> TrainingColumns:
-    """Row i is ``columns[index[i]]``; what is the same in all of them stays of shape ``()``.
-
-    The search varies the optimizer this way: one ``TrainingColumns`` for each, and a column of indices.
-    """
-
-    def pick(values: list[Array]) -> Array:
-        same = all(np.array_equal(value, values[0]) for value in values)
-        return values[0] if same else np.asarray(np.stack(values)[index])
-
-    picked: TrainingColumns = _merge(list(columns), pick)
-    return picked
-
-
-def _merge(rows: list[Any], join: Callable[[list[Array]], Array]) -> Any:  # noqa: ANN401 - any record of columns
+def _stacked(rows: list[Any]) -> Any:  # noqa: ANN401 - any record of columns
     """Join records of columns field by field, records inside them too."""
     if not is_dataclass(rows[0]):
-        return join(rows)
+        return np.stack(rows)
     kind: Any = type(rows[0])
-    return kind(*(_merge([getattr(row, f.name) for row in rows], join) for f in fields(kind)))
+    return kind(*(_stacked([getattr(row, f.name) for row in rows]) for f in fields(kind)))
 
 
 # ------------------------------------------------------------------------------------------------ one

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from planner import cost
 from planner.cost import PartColumns, Work, cost_columns, interval_s, offer_columns, take_offers
-from planner.cost.lines import Cost, cost_lines, spread_of, whole_run, work_of
+from planner.cost.lines import Cost, cost_lines, spread_of, whole_run
 from planner.cost.tables import interruptions_per_hour, overheads, price_factor, rates
 from planner.types import Band, Links, LoraSpec, Offer, TrainingSpec
 
@@ -45,7 +45,7 @@ def some_work(**changed: float) -> Work:
         "result_bytes": 2e9,
         "data_bytes": 40e9,
     }
-    return work_of(**{**plain, **changed})  # type: ignore[arg-type]
+    return Work(**{name: np.asarray(float(value)) for name, value in {**plain, **changed}.items()})
 
 
 def priced(offer: Offer | None = None, work: Work | None = None, step: Band = STEP) -> Cost:

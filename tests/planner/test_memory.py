@@ -19,7 +19,7 @@ from planner.model import model_columns
 from planner.model.shapes import shape_for
 from planner.results import MemoryParts
 from planner.runs import parse_run
-from planner.training.numerics import choose, training_columns
+from planner.training.numerics import training_columns
 from planner.types import Layout, LoraSpec, Mla, ModelSpec, Moe, TrainingSpec
 from tests.planner.memory_tools import GIB, a_model, a_shape, a_training, memory_of
 
@@ -275,24 +275,6 @@ def test_a_batch_of_runs_equals_each_run() -> None:
     )
     for i, (model, spec, plan) in enumerate(zip([*MODELS, MODELS[0]], specs, plans, strict=True)):
         assert float(together.device[i]) == pytest.approx(float(memory_of(model, spec, plan).device))
-
-
-def test_optimizers_may_vary_as_a_column() -> None:
-    optimizers = ("adamw", "adamw-8bit", "sgd")
-    columns = [training_columns([a_training(optimizer=name)]) for name in optimizers]
-    chosen = choose(columns, np.array([2, 0, 1]))
-    assert chosen.seq_len.shape == ()
-    together = memory.estimate(
-        model_columns([a_model()]),
-        chosen,
-        layout_columns([Layout()]),
-        machine_columns([a_shape()], ["bf16"]),
-    )
-    alone = [
-        float(memory_of(a_model(), a_training(optimizer=name), Layout()).allocated)
-        for name in ("sgd", "adamw", "adamw-8bit")
-    ]
-    assert together.allocated.tolist() == pytest.approx(alone)
 
 
 def test_sequence_split_over_context_parallel_ranks_lowers_activations() -> None:

@@ -15,7 +15,6 @@ from planner.results import Candidate, CostLine, Plan
 from planner.types import Band, Record
 
 SCHEMA_VERSION = 1
-SAME = "the same"
 
 
 class Difference(Record):
