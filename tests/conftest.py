@@ -4,6 +4,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes depends on who else computes.
+settings.register_profile("no-deadline", deadline=None)
+settings.load_profile("no-deadline")
 
 _numbers = count()
 # Modules that start Ray, network namespaces or a browser: with ``-n`` one after another, and first.
