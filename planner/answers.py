@@ -105,7 +105,7 @@ def speed_estimates(
     waits = np.array([_spread_out(getattr(found, f"{axis}_s"), n) for axis in AXES])
     answers = []
     for i, (shape, layout) in enumerate(zip(shapes, layouts, strict=True)):
-        gpus = shape.gpus_per_node * shape.num_nodes
+        gpus = shape.num_gpus
         step_s, middle = _band(float(step[i]), around, i), float(around.middle[i])
         link, share = _limiting_link(shape, layout, waits[:, i], float(step[i]))
         rate = float(tokens[i]) / gpus
@@ -141,7 +141,7 @@ def _spread_out(column: Array, n: int) -> Array:
 
 def _limiting_link(shape: Shape, layout: Layout, waits: Array, step_s: float) -> tuple[str | None, float]:
     """Id of the link that the GPUs wait for longest, and the share of the step that they wait for it."""
-    if shape.gpus_per_node * shape.num_nodes == 1 or waits.max() <= 0:
+    if shape.num_gpus == 1 or waits.max() <= 0:
         return None, 0.0
     inside = sum(w for w, axis in zip(waits, AXES, strict=True) if not _crosses_nodes(axis, layout, shape))
     between = float(waits.sum() - inside)

@@ -119,7 +119,7 @@ def _estimate(
     """Put the answer for one request together."""
     run = completed.run
     shape, training = run.shape, run.training
-    num_gpus = shape.gpus_per_node * shape.num_nodes
+    num_gpus = shape.num_gpus
     said = [*completed.said, *outgrown.warnings(run, in_memory, headroom, known)]
     if (unknown := frameworks.warning(training.framework)) is not None:
         said.append(unknown)

@@ -45,6 +45,10 @@ class Band(Record):
     mid: float
     high: float
 
+    def times(self, factor: float) -> Band:
+        """The band of ``factor`` times as much; ``factor`` is not negative."""
+        return Band(low=self.low * factor, mid=self.mid * factor, high=self.high * factor)
+
 
 # ---------------------------------------------------------------------------------- the model
 
@@ -273,6 +277,11 @@ class Shape(Record):
     links: Links
     vcpus: int | None = None
     host_memory_bytes: int | None = None
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of all nodes."""
+        return self.gpus_per_node * self.num_nodes
 
 
 class Run(Record):

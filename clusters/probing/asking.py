@@ -61,7 +61,7 @@ def request_of(subject: Subject, wishes: Wishes, plan_id: str | None = None) -> 
 def _least_busbw(run: Run) -> float | None:
     """Bus bandwidth of a large AllReduce below which pairs are looked at one by one."""
     shape = run.shape
-    ranks = shape.gpus_per_node * shape.num_nodes
+    ranks = shape.num_gpus
     found = expected_busbw_bytes_per_s(
         "all_reduce", LARGEST_BYTES, ranks, shape.gpus_per_node, shape.links, shape.gpus_per_node
     )

@@ -81,13 +81,8 @@ def method(spec: TrainingSpec) -> str:
 
 def gpus(run: Run) -> str:
     """Name the GPUs of a run: ``8× H100-SXM5-80GB``."""
-    first, _, rest = f"{num_gpus(run)}× {run.shape.gpu}".partition(" ")
+    first, _, rest = f"{run.shape.num_gpus}× {run.shape.gpu}".partition(" ")
     return f"{keep(first + ' ')}{rest}"
-
-
-def num_gpus(run: Run) -> int:
-    """Count the GPUs of a run."""
-    return run.shape.gpus_per_node * run.shape.num_nodes
 
 
 def offer(candidate: Candidate) -> str:
@@ -131,7 +126,7 @@ def layout(value: Layout) -> str:
 
 def limiting_link(candidate: Candidate) -> str:
     """Name the link that costs a multi-GPU run most, with its share of the step."""
-    if num_gpus(candidate.run) == 1:
+    if candidate.run.shape.num_gpus == 1:
         return "–"
     name = candidate.speed.limiting_link
     if name is None:

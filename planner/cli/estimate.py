@@ -24,7 +24,6 @@ from planner.exits import FAILED
 from planner.results import Candidate, Estimate, WholeRun
 from planner.runs import RunRequest
 from planner.trust.nearness import Residuals
-from planner.types import Band
 
 _OF_THE_ANSWER = ("plan_id", "runs", "json", "quiet", "headroom", "explain", "no_calibration")
 
@@ -60,8 +59,7 @@ def _check_source(options: Options) -> None:
 def _of_plan(candidate: Candidate) -> Estimate:
     """Take the figures as they were when the plan was shown."""
     hours = candidate.hours
-    gpus = candidate.run.shape.gpus_per_node * candidate.run.shape.num_nodes
-    gpu_hours = Band(low=gpus * hours.low, mid=gpus * hours.mid, high=gpus * hours.high)
+    gpu_hours = hours.times(candidate.run.shape.num_gpus)
     return Estimate(
         run=candidate.run.model_copy(update={"id": candidate.id}),
         memory=candidate.memory,

@@ -8,7 +8,7 @@ from decimal import Decimal
 from planner.cli import store
 from planner.results import Candidate, CostLine, Plan
 from planner.search.candidates import candidate_id
-from planner.types import Band, Offer
+from planner.types import Offer
 from providers import registry
 
 _NODE_HOUR = "node-hour"
@@ -57,7 +57,7 @@ def moved(plan: Plan, offer: Offer) -> Plan:
             **dict(c),
             "id": candidate_id(offer, c.run),
             "offer": offer,
-            "cost_usd": _times(c.cost_usd, after / before if before else factor),
+            "cost_usd": c.cost_usd.times(after / before if before else factor),
             "cost_lines": lines,
         }
     )
@@ -68,9 +68,5 @@ def _line(line: CostLine, factor: float, usd: Decimal) -> CostLine:
     if line.unit != _NODE_HOUR:
         return line
     return line.model_copy(
-        update={"usd_per_unit": usd, "usd": None if line.usd is None else _times(line.usd, factor)}
+        update={"usd_per_unit": usd, "usd": None if line.usd is None else line.usd.times(factor)}
     )
-
-
-def _times(band: Band, factor: float) -> Band:
-    return Band(low=band.low * factor, mid=band.mid * factor, high=band.high * factor)

@@ -105,7 +105,7 @@ def _of_plan(options: Options, found: Found) -> Subject:
     if options["address"] is None and (found.gpu is None or found.per_node < shape.gpus_per_node):
         here = "no GPU" if found.gpu is None else f"{found.per_node}× {found.gpu}"
         raise UserError(
-            f"{plan.id} is for {shape.num_nodes * shape.gpus_per_node}× {shape.gpu}, this machine has {here}",
+            f"{plan.id} is for {shape.num_gpus}× {shape.gpu}, this machine has {here}",
             f"plan probe --plan {plan.id} --address http://HEAD:8265",
         )
     return of_plan(plan)

@@ -224,7 +224,7 @@ def _time_ratio(base: Estimate, new: Estimate) -> float | None:
     if new.speed is None or base.speed is None:
         return None
     ratio = base.speed.tokens_per_s_per_gpu.mid / new.speed.tokens_per_s_per_gpu.mid
-    return ratio * describe.num_gpus(base.run) / describe.num_gpus(new.run)
+    return ratio * base.run.shape.num_gpus / new.run.shape.num_gpus
 
 
 def _remark(change: Outlook) -> str:

@@ -112,7 +112,7 @@ def _rates(run: Run) -> str:
         f"{units.tflops(peak)} dense TFLOPS peak in {run.training.precision}",
         f"{units.gb_per_s(reached)} reached of {units.gb_per_s(card.memory_bandwidth_bytes_per_s)}",
     ]
-    if describe.num_gpus(run) > 1:
+    if run.shape.num_gpus > 1:
         parts.append(f"link in a node: {link(run.shape.links.intra).label}")
     if run.shape.num_nodes > 1:
         parts.append(f"between nodes: {link(run.shape.links.inter).label}")

@@ -36,9 +36,7 @@ def runs(answers: Sequence[EstimateDocument], term: Terminal) -> str:
 
 def _cells(answer: EstimateDocument, term: Terminal) -> list[str]:
     shape, memory, speed = answer.shape, answer.memory, answer.speed
-    gpus = (
-        units.UNKNOWN if shape is None else text.keep(f"{shape.gpus_per_node * shape.num_nodes}× {shape.gpu}")
-    )
+    gpus = units.UNKNOWN if shape is None else text.keep(f"{shape.num_gpus}× {shape.gpu}")
     usable = None if memory is None or memory.usable_gib is None else memory.usable_gib * units.GIB
     device = units.UNKNOWN if memory is None else units.gib_band_number(memory.device_gib)
     cells = [answer.id, gpus, device]

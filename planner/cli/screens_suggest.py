@@ -140,7 +140,7 @@ def _shown(
 
 
 def _first_cells(c: Candidate, now: datetime) -> tuple[str, ...]:
-    tokens_per_s = c.speed.tokens_per_s_per_gpu.mid * describe.num_gpus(c.run)
+    tokens_per_s = c.speed.tokens_per_s_per_gpu.mid * c.run.shape.num_gpus
     return (
         str(c.rank),
         c.verdict,

@@ -150,11 +150,6 @@ def whole_run(step_s: Band, work: Work, usd_per_gpu_hour: Decimal | None, *, spo
     )
     found = evaluations(spread_of(step_s), work, offer_columns([offer]))
     hours = spread([(t.train + t.checkpoint + t.redo) / HOUR_S for t, _ in found]).at(0)
-    gpu_hours = _times(hours, gpus)
-    cost = None if usd_per_gpu_hour is None else _times(gpu_hours, float(usd_per_gpu_hour))
+    gpu_hours = hours.times(gpus)
+    cost = None if usd_per_gpu_hour is None else gpu_hours.times(float(usd_per_gpu_hour))
     return WholeRun(hours=hours, gpu_hours=gpu_hours, cost_usd=cost)
-
-
-def _times(band: Band, factor: float) -> Band:
-    """Scale a band."""
-    return Band(low=band.low * factor, mid=band.mid * factor, high=band.high * factor)

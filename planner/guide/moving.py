@@ -99,7 +99,7 @@ def _move(kind: Kind, title: str, changes: Iterator[Change]) -> Move:
 
 def _several_gpus(start: Start, before: Estimate | None, chosen: Candidate) -> Move | None:
     run = chosen.run
-    after = run.shape.gpus_per_node * run.shape.num_nodes
+    after = run.shape.num_gpus
     if after == start.num_gpus:
         return None
     changes = _spread(start.num_gpus, before, run, chosen) if after > 1 else _gathered(start.num_gpus)

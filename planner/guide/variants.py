@@ -29,21 +29,18 @@ def changed(run: Run, training: Mapping[str, object] | None = None, **layout: ob
     )
 
 
-def num_gpus(run: Run) -> int:
-    """GPUs of a run."""
-    return run.shape.gpus_per_node * run.shape.num_nodes
-
-
 def of_run(run: Run) -> str:
     """Say which run figures are of."""
     layout = run.layout
-    words = f"{num_gpus(run)}× {run.shape.gpu}, micro-batch {layout.micro_batch} × {run.training.seq_len}"
+    words = (
+        f"{run.shape.num_gpus}× {run.shape.gpu}, micro-batch {layout.micro_batch} × {run.training.seq_len}"
+    )
     return f"{words}, ZeRO stage {layout.zero_stage}, recompute {layout.recompute}"
 
 
 def machine_of(run: Run) -> Shape:
     """Machine of a run; one of 8 GPUs where the run has one GPU, so that there is a link to speak of."""
-    if num_gpus(run) > 1:
+    if run.shape.num_gpus > 1:
         return run.shape
     links = links_for(gpu(run.shape.gpu), GPUS_OF_A_MACHINE)
     return run.shape.model_copy(update={"gpus_per_node": GPUS_OF_A_MACHINE, "links": links})
@@ -59,7 +56,7 @@ def two_nodes(shape: Shape, links: Links | None = None) -> Shape:
 def data_parallel(run: Run) -> Run:
     """Run as plain data parallel over the GPUs of its machines (``machine_of``), one micro-batch a step."""
     shape = machine_of(run)
-    whole = {"dp": shape.gpus_per_node * shape.num_nodes, "tp": 1, "pp": 1, "cp": 1, "ep": 1, "etp": None}
+    whole = {"dp": shape.num_gpus, "tp": 1, "pp": 1, "cp": 1, "ep": 1, "etp": None}
     plain = {"interleave": 1, "offload": "none", "grad_accum": 1, "shard_group": None}
     layout = run.layout.model_copy(update={**whole, **plain})
     return run.model_copy(update={"layout": layout, "shape": shape})

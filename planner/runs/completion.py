@@ -186,7 +186,7 @@ def _search(
 def _impossible(request: RunRequest, batch: BatchRule, shape: Shape) -> UserError:
     """Say why the degrees that are given leave no legal layout."""
     pins = request.pins
-    num_gpus = shape.gpus_per_node * shape.num_nodes
+    num_gpus = shape.num_gpus
     given = {k: v for k, v in pins.model_dump().items() if v is not None and k in Layout.model_fields}
     tp, pp, cp = pins.tp or 1, pins.pp or 1, pins.cp or 1
     layout = Layout().model_copy(update={**given, "dp": pins.dp or max(1, num_gpus // (tp * pp * cp))})

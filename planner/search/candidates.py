@@ -159,7 +159,7 @@ def _warnings(of: Outcome, run: Run, offer: Offer, in_memory: MemoryEstimate) ->
     """Say what the user must know of a candidate beyond its figures."""
     shape = run.shape
     said = list(nearness.warnings(shape.gpu, of.question.known))
-    if shape.gpus_per_node * shape.num_nodes > 1:
+    if shape.num_gpus > 1:
         said += warnings_of(shape.links)
     if run.training.optimizer != of.training.optimizer:
         said.append(f"{run.training.optimizer} states change the numerics")

@@ -73,7 +73,7 @@ def _nearest_shapes(of: Outcome, most: int) -> Index:
     shapes = of.market.shapes
     usable = np.array([gpu(s.gpu).usable_memory_bytes for s in shapes], dtype=np.float64)
     over = of.found.misses.device_bytes / usable if len(shapes) else np.empty(0)
-    gpus = np.array([s.gpus_per_node * s.num_nodes for s in shapes])
+    gpus = np.array([s.num_gpus for s in shapes])
     missed = np.isfinite(over) & (of.found.misses.why > 0)
     order = [int(i) for i in np.lexsort((np.arange(len(shapes)), gpus, over)) if missed[i]]
     seen: set[str] = set()

@@ -72,7 +72,7 @@ def features_of(model: ModelSpec, training: TrainingSpec, layout: Layout, shape:
         offload=int(layout.offload != "none" or layout.activation_offload),
         moe=int(model.moe is not None),
         params=float(count_params(model).total),
-        gpus=float(shape.gpus_per_node * shape.num_nodes),
+        gpus=float(shape.num_gpus),
         nodes=float(shape.num_nodes),
         seq_len=float(training.seq_len),
         micro_tokens=layout.micro_batch * training.seq_len / layout.cp,
@@ -95,7 +95,7 @@ def table_features(
     """
     row = {name: table[ROW[name]] for name in ROW}
     offload = (row["offload_optimizer"] + row["offload_params"] + row["offload_activations"]) > 0
-    alike = [(s.gpu, s.gpus_per_node * s.num_nodes, 0 if figure == "device" else s.num_nodes) for s in shapes]
+    alike = [(s.gpu, s.num_gpus, 0 if figure == "device" else s.num_nodes) for s in shapes]
     stage = row["zero_stage"]
     key = distinct(alike)[1][machine] * 4 + 2 * (stage >= 1) + (stage == 3)
     if figure != "device":
@@ -138,7 +138,7 @@ def _cells(
                 int(keeps_out > 0),
                 moe,
                 params,
-                float(shape.gpus_per_node * shape.num_nodes),
+                float(shape.num_gpus),
                 float(shape.num_nodes),
                 seq_len,
                 layout["micro_batch"] * seq_len / layout["cp"],

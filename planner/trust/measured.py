@@ -53,7 +53,7 @@ def _speed(run: Run, result: ProbeResult) -> tuple[Layout, dict[str, float | str
         return layout, {}
     micro_step = layout.dp * layout.micro_batch * run.training.seq_len
     count, left = divmod(steps.tokens_per_step, micro_step)
-    if count < 1 or left or result.num_ranks != run.shape.gpus_per_node * run.shape.num_nodes:
+    if count < 1 or left or result.num_ranks != run.shape.num_gpus:
         return layout, {}
     rate = steps.tokens_per_step / median(steps.seconds) / result.num_ranks
     return layout.model_copy(update={"grad_accum": count}), {"tokens_per_s_per_gpu": rate}

@@ -97,7 +97,7 @@ def _searched(subject: Subject, factor: float, known: Residuals | None) -> list[
         layout=None,
         pins=LayoutPins(),
         gpu=run.shape.gpu,
-        num_gpus=run.shape.gpus_per_node * run.shape.num_nodes,
+        num_gpus=run.shape.num_gpus,
         gpus_per_node=run.shape.gpus_per_node,
         interconnect=None,
         shape=run.shape,

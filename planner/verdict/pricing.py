@@ -26,7 +26,7 @@ def repriced(subject: Subject, part: Estimate, result: ProbeResult) -> Repriced 
         return None
     if whole is None or ran is None or subject.on_cpu:
         return None
-    step_s = _times(measured_step(steps), whole.step_s.mid / ran.step_s.mid)
+    step_s = measured_step(steps).times(whole.step_s.mid / ran.step_s.mid)
     work = work_of_run(subject.run)
     if subject.offer is None:
         hours = whole_run(step_s, work, None).hours
@@ -47,10 +47,6 @@ def measured_step(steps: MeasuredSteps) -> Band:
         return Band(low=seconds[0], mid=seconds[0], high=seconds[0])
     tenths = quantiles(seconds, n=10, method="inclusive")
     return Band(low=tenths[0], mid=median(seconds), high=tenths[-1])
-
-
-def _times(band: Band, factor: float) -> Band:
-    return Band(low=band.low * factor, mid=band.mid * factor, high=band.high * factor)
 
 
 def checks(subject: Subject, found: Repriced | None) -> Iterator[Check]:

@@ -46,7 +46,7 @@ class Subject(Record):
     @cached_property
     def num_ranks(self) -> int:
         """Ranks that were planned."""
-        return self.run.shape.gpus_per_node * self.run.shape.num_nodes
+        return self.run.shape.num_gpus
 
 
 def of_plan(
@@ -55,7 +55,7 @@ def of_plan(
     """Take a saved plan with the figures that were shown; ``on_cpu``: its ranks are CPU workers over gloo."""
     candidate = plan.candidate
     if on_cpu:
-        ranks = candidate.run.shape.gpus_per_node * candidate.run.shape.num_nodes
+        ranks = candidate.run.shape.num_gpus
         here = candidate.run.model_copy(update={"shape": cpu.shape(ranks)})
         return Subject(predicted=cpu.estimate(here), headroom=headroom, budget_usd=budget_usd)
     predicted = Estimate(run=candidate.run, memory=candidate.memory, speed=candidate.speed)

@@ -7,7 +7,7 @@ with a parallelism configuration, ZeRO-1 and ZeRO-2 through its DeepSpeed plug-i
 from __future__ import annotations
 
 from clusters.config.ray_yaml import Document
-from clusters.config.trainers.common import named, numerics, ranks, shard_group
+from clusters.config.trainers.common import named, numerics, shard_group
 from clusters.config.yaml_text import to_yaml
 from planner.types import Run
 
@@ -67,7 +67,7 @@ def _document(run: Run) -> Document:
         "main_training_function": "main",
         "mixed_precision": _mixed(run),
         "num_machines": shape.num_nodes,
-        "num_processes": ranks(run),
+        "num_processes": run.shape.num_gpus,
         "rdzv_backend": "static",
         "same_network": True,
         "use_cpu": False,
@@ -81,7 +81,7 @@ def _document(run: Run) -> Document:
 
 
 def _kind(run: Run) -> str:
-    if ranks(run) == 1:
+    if run.shape.num_gpus == 1:
         return "NO"
     return {0: "MULTI_GPU", 3: "FSDP"}.get(run.layout.zero_stage, "DEEPSPEED")
 

@@ -15,11 +15,6 @@ def numerics(run: Run) -> Numerics:
     return numerics_of(training, match(training.framework).memory, sharded=run.layout.zero_stage == 3)
 
 
-def ranks(run: Run) -> int:
-    """GPUs of a run."""
-    return run.shape.gpus_per_node * run.shape.num_nodes
-
-
 def shard_group(run: Run) -> int:
     """Ranks that ZeRO shards over."""
     return run.layout.shard_group or run.layout.dp * run.layout.cp

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clusters.config.trainers.common import named, numerics, ranks, shard_group
+from clusters.config.trainers.common import named, numerics, shard_group
 from planner.types import Run
 
 
@@ -42,7 +42,7 @@ def text(run: Run) -> str:
     """File of flags, one a line."""
     head = (
         "# Layout of a plan for torchtitan 0.3, one flag a line; the model is that of --module and --config.",
-        f"# {ranks(run)} ranks; torchrun ... -m torchtitan.train --module llama3 --config llama3_8b "
+        f"# {run.shape.num_gpus} ranks; torchrun ... -m torchtitan.train --module llama3 --config llama3_8b "
         "$(grep -v '^#' torchtitan.args)",
     )
     return "\n".join([*head, *_flags(run), ""])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner import api, units
 from planner.cost.tables import overheads
 from planner.guide.pages import Columns, Line, Page, Subject, grid, page
-from planner.guide.variants import both, machine_of, num_gpus
+from planner.guide.variants import both, machine_of
 from planner.hardware.gpus import gpu, supports
 from planner.hardware.links import link, links_for
 from planner.results import Estimate
@@ -32,7 +32,7 @@ def consumer_vs_datacenter(subject: Subject) -> Page:
         ("A GPU", "tokens/s"),
         ("WAITS", "share"),
     )
-    gpus = num_gpus(subject.answer.run)
+    gpus = subject.answer.run.shape.num_gpus
     hours = [_hours(answer) for answer in found]
     rate = overheads()["failures_per_gpu_hour"].mid
     failures = None if hours[1] is None else rate * gpus * hours[1].mid
@@ -67,7 +67,7 @@ def _on(run: Run, card: Gpu) -> Estimate:
         layout=None,
         pins=LayoutPins(),
         gpu=card.id,
-        num_gpus=num_gpus(run),
+        num_gpus=run.shape.num_gpus,
         gpus_per_node=run.shape.gpus_per_node,
         interconnect=None,
     )

@@ -12,7 +12,7 @@ from planner.cost import interval_s, offer_columns
 from planner.cost.lines import Cost, cost_lines
 from planner.cost.tables import interruptions_per_hour
 from planner.guide.pages import Columns, Line, Page, Subject, grid, page
-from planner.guide.variants import both, num_gpus
+from planner.guide.variants import both
 from planner.ownership import HOURS_A_MONTH, MONTHS_A_YEAR, OwnedMachine, defaults, ownership
 from planner.search.candidates import work_of_run
 from planner.types import Offer
@@ -67,7 +67,7 @@ def rent_vs_buy(subject: Subject) -> Page:
         (grid("HOURS A MONTH", f"one {card.id} and its share of the machine, {years}", columns, lines),),
         {
             "gpu": card.id,
-            "gpus": str(num_gpus(subject.answer.run)),
+            "gpus": str(subject.answer.run.shape.num_gpus),
             "offer": _name(offer),
             "rent": units.UNKNOWN if offer is None else units.usd_per_hour(_each(offer)),
             "load": units.usd_per_hour(load),
@@ -77,7 +77,7 @@ def rent_vs_buy(subject: Subject) -> Page:
 
 def spot(subject: Subject) -> Page:
     """Hours and cost of the run on the cheapest on-demand and on the cheapest spot offer of its GPU."""
-    run, gpus = subject.answer.run, num_gpus(subject.answer.run)
+    run, gpus = subject.answer.run, subject.answer.run.shape.num_gpus
     per_node = run.shape.gpus_per_node
     offers = [cheapest(subject.offers, run.shape.gpu, is_spot, per_node) for is_spot in (False, True)]
     columns: Columns = (

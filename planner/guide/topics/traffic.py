@@ -53,7 +53,7 @@ def uses(run: Run) -> tuple[Use, ...]:
 def seconds(use: Use, shape: Shape, machine: MachineColumns) -> float:
     """Seconds of one call over all GPUs of ``shape``; of send/receive, of the slowest hop."""
     pair = use.op == "send_recv"
-    ranks = 2 if pair else shape.gpus_per_node * shape.num_nodes
+    ranks = 2 if pair else shape.num_gpus
     inside = (2 if shape.num_nodes == 1 else 1) if pair else shape.gpus_per_node
     sizes = (np.asarray(use.buffer_bytes), np.asarray(float(ranks)), np.asarray(float(inside)))
     return float(SECONDS[use.op](*sizes, machine))
