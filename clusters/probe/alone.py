@@ -12,9 +12,9 @@ import time
 import torch
 
 from .attention import positions
-from .measure import synchronize
 from .model import Block
 from .parallel import compute_dtype, weight_dtype
+from .place import settle
 from .spec import Run
 
 WARMUP, REPEATS = 2, 5
@@ -36,12 +36,12 @@ def layer_seconds(run: Run, device: torch.device, free_bytes: float) -> float | 
     places = positions(run.model, run.training.seq_len, device, compute_dtype(run))
     seconds = []
     for _ in range(WARMUP + REPEATS):
-        synchronize(device)
+        settle(device)
         started = time.perf_counter()
         with _autocast(run, device):
             out = block(x, places)
         torch.autograd.backward(out.float().sum())
-        synchronize(device)
+        settle(device)
         seconds.append(time.perf_counter() - started)
     return statistics.median(seconds[WARMUP:])
 

@@ -24,7 +24,8 @@ from typing import Any, cast
 
 import torch
 
-from .measure import RankSteps, Report, mean_losses, synchronize
+from .measure import RankSteps, Report, mean_losses
+from .place import settle
 from .spec import RefusedError, Run
 
 Loop = Callable[["LoopContext"], object]
@@ -56,7 +57,7 @@ class LoopContext:
     def step_done(self, loss: torch.Tensor | float) -> bool:
         """Say that an optimizer step is done; ``loss`` is this rank's. Returns whether more are wanted."""
         self._losses.append(torch.as_tensor(loss, device=self.device).detach().clone())
-        synchronize(self.device)
+        settle(self.device)
         self._ends.append(time.perf_counter())
         self._loader_seconds.append(self._loading)
         self._loading = 0.0

@@ -20,6 +20,7 @@ from .lora import is_adapter
 from .memory_cpu import Held
 from .model import count_on_meta, num_params
 from .parallel import unwrap
+from .place import settle
 from .results import MeasuredSteps, RankMemory
 from .spec import Run
 
@@ -50,7 +51,7 @@ def built(run: Run, device: torch.device, seed: int) -> step.Trainer:
 
 def close(trainer: step.Trainer) -> None:
     """End the process groups of a trainer that is not needed any more: NCCL's hold memory of the GPU."""
-    synchronize(trainer.device)
+    settle(trainer.device)
     for group in trainer.mesh.get_all_groups() if trainer.mesh is not None else ():
         if group is not dist.group.WORLD:
             dist.destroy_process_group(group)
@@ -87,12 +88,12 @@ def run_steps(trainer: step.Trainer, warmup: int, count: int, seed: int, report:
     """Run optimizer steps, and time those after warm-up. The tokens stay the same, so the loss must fall."""
     seconds, loading, losses = [], [], []
     for number in range(warmup + count):
-        synchronize(trainer.device)
+        settle(trainer.device)
         started = time.perf_counter()
         batches = step.synthetic_batches(trainer, 0, seed)
         loaded = time.perf_counter()
         losses.append(step.train_step(trainer, batches))
-        synchronize(trainer.device)
+        settle(trainer.device)
         ended = time.perf_counter()
         if number >= warmup:
             seconds.append(ended - started)
@@ -125,12 +126,6 @@ def joined(ranks: list[RankSteps]) -> MeasuredSteps:
         tokens_per_step=ranks[0].tokens_per_step,
         loss=ranks[0].loss,
     )
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 # --------------------------------------------------------------------------------------------- memory

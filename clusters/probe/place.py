@@ -1,4 +1,4 @@
-"""Where each rank sits: which node, which of its ranks, and the process groups that follow from it."""
+"""Where each rank sits: which node, which of its ranks; and what ranks tell each other of themselves."""
 
 from __future__ import annotations
 
@@ -65,3 +65,17 @@ def find_place(node: int, host: str, device: torch.device) -> Place:
         node_of_rank=tuple(each for each, _ in told),
         host_of_rank=tuple(name for _, name in told),
     )
+
+
+def share(values: list[float], place: Place) -> list[list[float]]:
+    """Values of every rank, by rank; all ranks call this together with lists of one length."""
+    mine = torch.tensor(values, dtype=torch.float64, device=place.device)
+    found = [torch.empty_like(mine) for _ in range(place.num_ranks)]
+    dist.all_gather(found, mine)
+    return [row.tolist() for row in found]
+
+
+def settle(device: torch.device) -> None:
+    """Wait until the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

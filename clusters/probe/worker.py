@@ -22,7 +22,7 @@ from ray.train.torch import get_device
 from . import alone, collectives, entrypoint, hardware, measure, memory_cpu, precision, scale, step
 from .board import Board, Reporter
 from .model import count_on_meta
-from .place import Place, find_place
+from .place import Place, find_place, settle
 from .refusals import refusal
 from .request import Phase, ProbeRequest
 from .results import CollectiveTiming
@@ -274,10 +274,10 @@ def matmul_flops_per_s(run: Run, device: torch.device) -> float:
     matrix = torch.ones(size, size, device=device, dtype=dtype)
     seconds = []
     for _ in range(3):
-        measure.synchronize(device)
+        settle(device)
         started = time.perf_counter()
         torch.mm(matrix, matrix)
-        measure.synchronize(device)
+        settle(device)
         seconds.append(time.perf_counter() - started)
     return 2 * size**3 / min(seconds)
 

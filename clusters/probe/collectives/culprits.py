@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import torch.distributed as dist
 
-from ..place import Place
+from ..place import Place, share
 from .exchanges import is_correct, prepare
-from .groups import Group, close_groups, share
+from .groups import Group, close_groups
 
 SUM_BYTES = 2**16
 MOST_IN_TOURNAMENT = 16

@@ -18,8 +18,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from ..place import settle
 from ..results import Collective
-from .groups import Group, settle
+from .groups import Group
 
 ELEMENT_BYTES = 4  # fp32: what DDP reduces
 PERIOD = 7  # of the values by place; shares no factor with chunk sizes of powers of two

@@ -72,20 +72,6 @@ def close_groups(groups: tuple[Group, ...], device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def share(values: list[float], place: Place) -> list[list[float]]:
-    """Values of every rank, by rank; all ranks call this together with lists of one length."""
-    mine = torch.tensor(values, dtype=torch.float64, device=place.device)
-    found = [torch.empty_like(mine) for _ in range(place.num_ranks)]
-    dist.all_gather(found, mine)
-    return [row.tolist() for row in found]
-
-
 def wait_for_all(pg: ProcessGroup, device: torch.device) -> None:
     """Let all ranks of a group pass at about the same time."""
     dist.barrier(group=pg, device_ids=[device.index or 0] if device.type == "cuda" else None)
-
-
-def settle(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

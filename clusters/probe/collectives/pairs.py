@@ -9,11 +9,11 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from ..place import Place
+from ..place import Place, settle, share
 from ..results import PairTiming
 from .culprits import Pair, meeting_rounds, tournament_rounds
 from .exchanges import ELEMENT_BYTES, swapper
-from .groups import settle, share, wait_for_all
+from .groups import wait_for_all
 
 
 def slowest_pairs(place: Place, bytes_: int, budget_s: float, *, repeats: int = 3) -> tuple[PairTiming, ...]:

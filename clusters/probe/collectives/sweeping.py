@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import torch
 import torch.distributed as dist
 
-from ..place import Place
+from ..place import Place, share
 from ..request import PlanCollective
 from ..results import Collective, CollectiveTiming, SkippedCollective
 from .culprits import find_culprits
 from .exchanges import MOST_BUFFERS, OPS
-from .groups import Group, close_groups, make_groups, share
+from .groups import Group, close_groups, make_groups
 from .timing import time_collective
 
 GIB = 2**30

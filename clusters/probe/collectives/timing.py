@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from statistics import median
 
-from ..place import Place
+from ..place import Place, settle, share
 from ..results import Collective, CollectiveTiming
 from .exchanges import ELEMENT_BYTES, Exchange, bus_factor, is_correct, prepare
-from .groups import Group, settle, share, wait_for_all
+from .groups import Group, wait_for_all
 
 REPEAT_S = 0.01  # a repeat of short operations is so long, so that the clock does not matter
 MOST_RUNS = 20  # of one repeat; nccl-tests runs 20

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
 import torch.distributed as dist
 
-from ..place import Place
+from ..place import Place, share
 from ..results import Reading
 from .tools import judged, unread
 
@@ -28,8 +27,8 @@ def clock_reading(place: Place) -> Reading:
     told: list[list[list[float]]] = []
     for _ in range(EXCHANGES):
         entered = time.time()
-        _exchange([entered], place)
-        told.append(_exchange([entered, time.time()], place))
+        share([entered], place)
+        told.append(share([entered, time.time()], place))
     best = min((_offset(rows[place.rank], rows[0]) for rows in told), key=lambda found: found[1])
     return judge_skew(*best, place.host, place.host_of_rank[0])
 
@@ -48,14 +47,6 @@ def _offset(mine: list[float], other: list[float]) -> tuple[float, float]:
     """Offset and its error, seconds, of two stays (entered, left)."""
     middles = (mine[0] + mine[1]) / 2 - (other[0] + other[1]) / 2
     return middles, (mine[1] - mine[0] + other[1] - other[0]) / 2
-
-
-def _exchange(values: list[float], place: Place) -> list[list[float]]:
-    """Values of all ranks."""
-    mine = torch.tensor(values, dtype=torch.float64, device=place.device)
-    found = [torch.empty_like(mine) for _ in range(place.num_ranks)]
-    dist.all_gather(found, mine)
-    return [row.tolist() for row in found]
 
 
 def compare(readings: Sequence[Reading], place: Place) -> tuple[Reading, ...]:
