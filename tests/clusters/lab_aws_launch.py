@@ -33,7 +33,7 @@ from clusters.launch.running import order_of
 from planner.cli import launch_hands, launch_next
 from planner.cli.launch_hands import RealProving
 from planner.launched import Event, Launch
-from planner.probed import ProbeResult, ProbeVerdict
+from planner.probed import ProbeResult, ProbeVerdict, Repriced
 from planner.results import Plan
 from tests.clusters import tools
 from tests.clusters.lab import Host, sh
@@ -89,6 +89,12 @@ class OnCpu(RealProving):
             return self.known
         self.last = super().probe(created.model_copy(update={"num_gpus": 0}), plan, timeout_s, log)
         return self.last
+
+    def judge(self, plan: Plan, result: ProbeResult, budget_usd: Decimal | None) -> ProbeVerdict:
+        """The real verdict; since a CPU's step prices nothing, the plan's own figures stand for the rest."""
+        found, c = super().judge(plan, result, budget_usd), plan.candidate
+        rest = Repriced(hours=c.hours, cost_usd=c.cost_usd, budget_usd=budget_usd, within_budget=True)
+        return found.model_copy(update={"repriced": rest})
 
 
 class Lab:
