@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from typing import Literal
 
 from .results import Failure
@@ -23,7 +24,9 @@ _NO_MEMORY = re.compile(
     r"can't allocate memory|cannot allocate memory|out of memory|OutOfMemoryError|memory pressure", re.I
 )
 _TOO_LATE = re.compile(r"timed out|time ?out|deadline exceeded", re.I)
-_PEER_GONE = re.compile(r"closed by peer|reset by peer|broken pipe|connection refused|socket closed", re.I)
+_PEER_GONE = re.compile(
+    r"closed by peer|reset by peer|broken pipe|connection refused|socket closed|the actor died", re.I
+)
 
 
 class WrongCountError(ValueError):
@@ -90,8 +93,10 @@ def _gpu_bytes(found: re.Match[str] | None) -> float | None:
 
 
 def shorten(text: str) -> str:
-    """Cut a message down to what fits a screen: traces of C++ frames and long tails go."""
+    """Cut a message down to what fits a screen: frames of Python and C++, and long tails, go."""
     text = text.split("Exception raised from")[0].split("\nC++ CapturedTraceback")[0].strip()
+    before, _, trace = text.partition("Traceback (most recent call last):\n")
+    text = before + "\n".join(dropwhile(lambda line: line.startswith(" "), trace.splitlines()))
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
 
 

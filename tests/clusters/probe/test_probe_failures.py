@@ -111,3 +111,14 @@ def test_a_plan_that_every_rank_refuses_is_refused_once():
 
 def test_nothing_known_is_no_cause():
     assert causes([], {}, [0, 1], NODES, "start") == ()
+
+
+def test_a_host_that_goes_while_the_ranks_start_is_a_lost_worker_and_its_reason_outlives_the_traceback():
+    said = (
+        "Training failed due to controller error:\nTraceback (most recent call last):\n"
+        + '  File "worker_group.py", line 494, in _create_workers\n    ray.get(actors)\n' * 9
+        + "ray.exceptions.ActorDiedError: The actor died because its node has died. Node Id: 08629b"
+    )
+    failure = failure_of(RuntimeError(said), Where(phase="start"))
+    assert failure.kind == "worker-lost"
+    assert failure.message.endswith("The actor died because its node has died. Node Id: 08629b")
