@@ -105,7 +105,7 @@ def choices_of(options: Options, plan: Plan, now: datetime) -> Choices:
         image=options["image"],
         project=options["project"],
         subscription=options["subscription"],
-        hosts=_hosts(options["hosts"] or ""),
+        hosts=_hosts(options["hosts"]),
         ssh_user=options["ssh_user"] or default.ssh_user,
         ssh_key=key or default.ssh_key,
         ssh_public_key=_public_key(key) if key else None,
@@ -118,9 +118,13 @@ def choices_of(options: Options, plan: Plan, now: datetime) -> Choices:
     )
 
 
-def _hosts(text: str) -> tuple[str, ...]:
-    """Read names or addresses of hosts, separated by commas."""
+def _hosts(text: str | None) -> tuple[str, ...]:
+    """Read names or addresses of hosts, separated by commas. An empty list is no wish for other machines."""
+    if text is None:
+        return ()
     hosts = tuple(h.strip() for h in text.split(",") if h.strip())
+    if not hosts:
+        raise UserError(f"--hosts: {text!r:.60} names no host", "--hosts 10.0.0.2,10.0.0.3")
     wrong = [h for h in hosts if not _HOST.fullmatch(h)]
     if wrong:
         raise UserError(f"--hosts: {wrong[0]!r:.60} is no host name", "--hosts 10.0.0.2,10.0.0.3")

@@ -19,8 +19,10 @@ def run(options: Options) -> int:
     try:
         finished = _finished(options, hands)
     except machine.RefusedError as refused:
-        if refused.exit_code == _BAD_INPUT:
-            raise
+        if refused.exit_code == _BAD_INPUT:  # the plan alone, without --hosts or --budget, is another launch
+            raise UserError(
+                str(refused), "add --yes to the same command, all its options as they are"
+            ) from None
         screen.complain(str(refused), refused.hint)
         return refused.exit_code
     return show(finished, hands, screen)

@@ -110,7 +110,7 @@ def test_nobody_to_answer_is_bad_usage_and_starts_nothing(
     proving: Proving, cloud: FileCloud, capsys: pytest.CaptureFixture[str]
 ):
     assert launch(yes=False) == 2
-    assert f"hint: plan launch {PLAN} --yes" in capsys.readouterr().err
+    assert "hint: add --yes to the same command" in capsys.readouterr().err
     assert cloud.calls == []
     assert launches() == ()
 
@@ -387,3 +387,12 @@ def test_a_terminal_that_hangs_up_does_not_keep_the_cluster_alive(
     assert not cloud.resources()
     assert launch() in (1, 5)
     assert not cloud.resources()
+
+
+@pytest.mark.parametrize("hosts", ["", ",,", " , "])
+def test_hosts_that_name_nobody_start_nothing_elsewhere(
+    proving: Proving, capsys: pytest.CaptureFixture[str], hosts: str
+):
+    assert launch("--hosts", hosts) == 2
+    assert "names no host" in capsys.readouterr().err
+    assert launches() == ()
