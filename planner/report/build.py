@@ -30,13 +30,14 @@ _LONGEST = timedelta(days=36_500)
 
 
 class Asked(Record):
-    """What a report is to be about. ``plan_id``: only this plan. ``subject``: the plan of the pictures."""
+    """What a report is to be about. ``plan_id``, ``project``: only these. ``subject``: of the pictures."""
 
     now: datetime
     tool_version: str
     since: datetime | None = None
     until: datetime | None = None
     plan_id: str | None = None
+    project: str | None = None
     budget_usd: Decimal | None = None
     group_by: GroupBy | None = None
 
@@ -92,11 +93,12 @@ def plan_of(launch: Launch) -> Plan:
 
 
 def _wanted(launch: Launch, asked: Asked) -> bool:
-    """Whether a launch lived in the time asked about, and is of the plan asked about."""
+    """Whether a launch lived in the time asked about, and is of the plan and project asked about."""
     _, ended = pictures.lifetime(launch, asked.now)
     early = asked.since is not None and ended < asked.since
     late = asked.until is not None and launch.created > asked.until
-    return not early and not late and asked.plan_id in (None, launch.plan_id)
+    other = asked.plan_id not in (None, launch.plan_id) or asked.project not in (None, launch.project)
+    return not early and not late and not other
 
 
 # ------------------------------------------------------------------------------------- rows

@@ -261,3 +261,13 @@ def test_last_shown_plans_come_in_the_order_of_their_rows(data: Path) -> None:
     store.save_shown([c.model_copy(update={"rank": 4 - c.rank}) for c in choices()], "plan suggest", BEGUN)
     assert [p.candidate.rank for p in store.last_shown()] == [1, 2, 3]
     assert BEGUN - timedelta(0) == store.last_shown()[0].created
+
+
+def test_a_project_is_reported_alone_also_without_a_budget(
+    ledger: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "--json", "--project", "alpha")
+    document = json.loads(out)
+    assert code == 0
+    assert [r["launch_id"] for r in document["runs"]] == ["l-b"]
+    assert document["budget_usd"] == "200"  # that of the launch

@@ -36,8 +36,8 @@ def run(options: Options) -> int:
     """Make the report and print it, or write it where ``--out`` says."""
     now = datetime.now(UTC)
     form = _form(options)
-    asked = asked_of(options, now)
     launches = ledger.launches()
+    asked = asked_of(options, launches, now)
     if options["reconcile"]:
         from planner.cli.report import reconcile
 
@@ -56,7 +56,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def asked_of(options: Options, now: datetime) -> Asked:
+def asked_of(options: Options, launches: tuple[Launch, ...], now: datetime) -> Asked:
     """Read what the report is to be about."""
     by = choice(options["group_by"], ("provider", "gpu", "project", "user"), "--group-by")
     since, until = units_day(options["since"], "--since"), units_day(options["until"], "--until")
@@ -68,7 +68,8 @@ def asked_of(options: Options, now: datetime) -> Asked:
         since=since,
         until=until,
         plan_id=store.find(options["plan"]).id if options["plan"] else None,
-        budget_usd=_budget(options, now),
+        project=options["project"],
+        budget_usd=_budget(options, launches, now),
         group_by=by,  # type: ignore[arg-type]
     )
 
@@ -91,13 +92,16 @@ def units_day(given: str | None, option: str) -> datetime | None:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def _budget(options: Options, now: datetime) -> Decimal | None:
-    """Read ``--budget``, else the budget that was set for ``--project``."""
+def _budget(options: Options, launches: tuple[Launch, ...], now: datetime) -> Decimal | None:
+    """Read ``--budget``, else the budget of ``--project``, which may have launches and no budget."""
     if options["budget"] is not None:
         return units.parse_usd(options["budget"], "--budget")
-    if options["project"] is None:
+    project = options["project"]
+    if project is None:
         return None
-    return budgets.limit_of(options["project"], now)
+    if any(launch.project == project for launch in launches) and budgets.budget_of(project) is None:
+        return None
+    return budgets.limit_of(project, now)
 
 
 def _newest_first(launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
