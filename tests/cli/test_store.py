@@ -1,6 +1,7 @@
 """Plans on disk."""
 
 import json
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -141,3 +142,15 @@ def test_a_plan_is_read_from_the_file_that_out_wrote(data_dir, capsys):
     out.write_text("no: plan", encoding="utf-8")
     assert run(["estimate", str(out)]) == 2
     assert "holds no plan" in capsys.readouterr().err
+
+
+def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        store.write(pipe, "said")
+        assert os.read(reader, 10) == b"said"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
