@@ -113,11 +113,15 @@ class Jobs:
 
         The caller decides at each of them whether to wait on. Raises ``JobsError`` where the cluster is gone.
         """
-        rest = ""
+        rest, heard = "", time.monotonic()
         for chunk in self._chunks(job_id, tick_s):
             if chunk is None:
+                if time.monotonic() - heard >= REQUEST_TIMEOUT_S:  # a cluster that is gone is quiet too
+                    self.state(job_id)
+                    heard = time.monotonic()
                 yield None
                 continue
+            heard = time.monotonic()
             *lines, rest = (rest + chunk).split("\n")
             yield from lines
         if rest:
@@ -176,13 +180,16 @@ class Jobs:
             loop.close()
 
     async def _tail(self, job_id: str) -> AsyncIterator[str]:
-        """Pieces of the log until the job ends. Ray's own reader leaves its connection open when given up."""
+        """Pieces of the log until the job ends. Ray's own reader leaves its connection open when given up.
+
+        Ray's head answers no ping while a log is quiet: a heartbeat would end every log that is for 45 s.
+        """
         import aiohttp
 
         url = f"{self._client._address}/api/jobs/{job_id}/logs/tail"
         async with (
             aiohttp.ClientSession(headers=self._client._headers) as session,
-            session.ws_connect(url, heartbeat=REQUEST_TIMEOUT_S, max_msg_size=0) as stream,
+            session.ws_connect(url, max_msg_size=0) as stream,
         ):
             async for message in stream:
                 if message.type == aiohttp.WSMsgType.TEXT:
