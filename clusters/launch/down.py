@@ -70,12 +70,18 @@ def _busy(run: Running, error: HeldError) -> Finished:
     )
 
 
+def _ever_created(run: Running) -> bool:
+    return any(t.state == "creating" for t in run.launch().transitions)
+
+
 def _look_once_more(run: Running) -> Finished:
     """The ledger says gone: look whether the cloud agrees."""
     try:
         found = retrying(lambda: run.cloud.find(run.id), run.hands, run.request.limits)
     except CloudFault:
         found = None
+    if found is None and not _ever_created(run):
+        found = ()  # intent is written before the act, and none was
     if found is None or found:
         return ending.cleared(run, "it had been taken for gone", DONE)
     outcome = run.launch().outcome or "torn_down"

@@ -69,6 +69,8 @@ def clear(cloud: Cloud, launch_id: str | None, hands: Hands, limits: Limits) -> 
             left = retrying(lambda: cloud.find(launch_id), hands, limits)
             asked = True
         except CloudFault as fault:
+            if fault.kind == "credentials":  # waiting brings none
+                return Cleared(left, found_billing, asked=False, why=str(fault))
             asked, why = False, str(fault)
         if asked:
             found_billing = found_billing or any(r.bills or r.kind in MACHINES for r in left)

@@ -385,3 +385,20 @@ def test_yes_covers_what_was_shown_and_no_dearer_candidate(tmp_path: Path, cloud
     finished = machine.launch(request(tmp_path), hands(tmp_path, cloud, next_plans=lambda plan: plans))
     assert finished.exit_code == 0
     assert [p.region for p, _ in cloud.creates] == ["us-east-1", "eu-west-1"]
+
+
+def test_down_without_credentials_says_at_once_that_nobody_knows(tmp_path: Path, cloud: FileCloud):
+    h = hands(tmp_path, cloud, screen=Screen())
+    machine.launch(request(tmp_path), h)
+    cloud.faults["find"] = [CloudFault("credentials", "no credentials") for _ in range(9)]
+    finished = down.down("l-01", h)
+    assert (finished.outcome, finished.exit_code) == ("may_still_bill", 6)
+    assert len(cloud.faults["find"]) >= 6  # asked a few times, not until the time is over
+
+
+def test_down_of_a_launch_that_created_nothing_needs_no_answer_of_the_cloud(tmp_path: Path, cloud: FileCloud):
+    cloud.failed_checks = (PreflightCheck(name="quota", passed=False, detail="0 of 48"),)
+    h = hands(tmp_path, cloud, screen=Screen())
+    machine.launch(request(tmp_path), h)
+    cloud.faults["find"] = [CloudFault("credentials", "no credentials") for _ in range(9)]
+    assert down.down("l-01", h).exit_code == 0
