@@ -1,6 +1,7 @@
 """Launches on AWS from failover to nothing left: moto as EC2, namespaces as instances."""
 
 import json
+import os
 import subprocess
 import sys
 from datetime import datetime
@@ -30,7 +31,12 @@ SUGGEST = (
     "suggest --tokens 1M --seq-len 128 --precision fp32 --provider aws --gpu L40S --region us-west-2"
     " --market on-demand --max-gpus 2 --dp 2 --mbs 4 --grad-accum 2 --zero 3 --no-calibration --quiet"
 )
-pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
+pytestmark = [
+    pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or ""),
+    pytest.mark.skipif(
+        not os.environ.get("PLAN_LONG_LABS"), reason="takes about ten minutes: PLAN_LONG_LABS=1 runs it"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

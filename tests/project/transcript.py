@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
 
-import cog
 import time_machine
 
 from planner.cli import main
@@ -46,11 +45,17 @@ def _output(command: str) -> str:
 
 def show(*commands: str) -> None:
     """Write the commands and what they print into the file that cog reads."""
-    cog.outl(f"```text\n{transcript(*commands).rstrip()}\n```")
+    _write(f"```text\n{transcript(*commands).rstrip()}\n```")
 
 
 def quote(name: str) -> None:
     """Write what stands in README.md between ``<!-- name`` and ``<!-- /name -->``, so that both agree."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     begins = readme.index("-->", readme.index(f"<!-- {name}")) + len("-->")
-    cog.outl(readme[begins : readme.index(f"<!-- /{name} -->")].strip())
+    _write(readme[begins : readme.index(f"<!-- /{name} -->")].strip())
+
+
+def _write(text: str) -> None:
+    import cog  # looked up each time: every Cog of a process brings a module of its own
+
+    cog.outl(text)
