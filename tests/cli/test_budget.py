@@ -42,6 +42,11 @@ def test_a_budget_is_set_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert (row["project"], row["spent_usd"], row["committed_usd"]) == ("alpha", "50.0000", "10.0000")
 
 
+def test_budget_alone_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    assert capsys.readouterr().out.startswith("No budget is set.")
+
+
 def test_setting_again_keeps_who_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     run("set", "alpha", "5000", "--command", "echo")
     run("set", "alpha", "6000")

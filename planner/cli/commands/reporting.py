@@ -10,7 +10,7 @@ from planner.cli.app import app, run_module
 
 report = typer.Typer(rich_markup_mode=None)
 app.add_typer(report, name="report")
-budget = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+budget = typer.Typer(rich_markup_mode=None)
 app.add_typer(budget, name="budget")
 
 
@@ -38,6 +38,14 @@ def _report(
 def compare_plans(context: typer.Context, first: r.First, second: r.Second, json: o.Json = False) -> None:
     """Show what differs between two plans: GPUs, layout, memory, time, cost."""
     run_module("report.compare", context)
+
+
+@budget.callback(invoke_without_command=True)
+def _budget(context: typer.Context, json: o.Json = False) -> None:
+    """Show what projects may spend; 'set' and 'rm' change it, 'check' tells who wants to know."""
+    if context.invoked_subcommand is None:
+        context.params["action"] = "ls"
+        run_module("budget", context)
 
 
 @budget.command("set")
