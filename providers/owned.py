@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from planner.errors import UserError
 from planner.hardware.gpus import gpu, gpus
+from planner.hardware.link_names import unread
 from planner.hardware.links import links_for
 from planner.ownership import OwnedMachine, ownership
 from planner.records import build
@@ -36,6 +37,8 @@ REGION = "own"
 EXAMPLE = '--own "2x rtx-4090, purchase_usd=5200, electricity_usd_per_kwh=0.30, hours_used_per_month=300"'
 CONNECT_S = 5.0
 _COUNT = re.compile(r"^(\d{1,4})\s*[x×*]\s*(.+)$", re.IGNORECASE)
+_MOST_GPUS, _RACK = 16, "nvl72"  # in one machine; a rack of GB200 is one NVLink domain
+_MOST_ETHERNET_GBIT_PER_S = 100.0
 _WORD_FIELDS = ("name", "intra_node", "inter_node")
 _LABEL = "accelerator_type:"
 
@@ -186,7 +189,12 @@ def _check_answers(address: str) -> None:
 
 
 def links_of(owned: OwnedMachine) -> Links:
-    """Links of a machine; conservative where the user says nothing."""
+    """Links of a machine; conservative where the user says nothing.
+
+    Raises ``UserError`` for more GPUs than a machine has, a fabric that nobody knows, and a rate beyond
+    Ethernet's usual ones whose fabric is not said: taken as Ethernet it would be several times too slow.
+    """
+    _check_links(owned)
     stated = owned.network_gbit_per_s
     return links_for(
         gpu(owned.gpu),
@@ -196,6 +204,26 @@ def links_of(owned: OwnedMachine) -> Links:
         inter_node_fabric=owned.inter_node or ("ethernet" if stated else None),
         network_gbit_per_s=stated,
     )
+
+
+def _check_links(owned: OwnedMachine) -> None:
+    """Refuse what would silently be taken for something else."""
+    machine = f"{owned.gpus}x {owned.gpu}"
+    if owned.gpus > _MOST_GPUS and _RACK not in gpu(owned.gpu).form_factor:
+        raise UserError(
+            f"--own: {machine} in one machine: {_MOST_GPUS} at most",
+            f'--own "8x {owned.gpu}, machines={-(-owned.gpus // 8)}"   (8 GPUs in each of several machines)',
+        )
+    if unread(owned.inter_node):
+        raise UserError(
+            f"--own: inter_node={owned.inter_node!r:.60} names no network that is known",
+            "inter_node=infiniband   (or: IB HDR, IB NDR, roce, efa, ethernet)",
+        )
+    if (owned.network_gbit_per_s or 0) > _MOST_ETHERNET_GBIT_PER_S and not owned.inter_node:
+        raise UserError(
+            f"--own: network_gbit_per_s={owned.network_gbit_per_s:g} does not say which network that is",
+            f'--own "{machine}, inter_node=infiniband, network_gbit_per_s={owned.network_gbit_per_s:g}"',
+        )
 
 
 def title(owned: OwnedMachine) -> str:

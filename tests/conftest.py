@@ -27,6 +27,7 @@ ON_THE_MACHINE = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests that need the machine first, into one group that one worker runs."""
     root = Path(__file__).parent

@@ -22,6 +22,7 @@ from clusters.launch.nouns import (
 from clusters.launch.patience import retrying
 from clusters.launch.running import Running, order_of
 from planner import units
+from planner.search.candidates import frameworks_for
 
 ELSEWHERE_CHECKS = ("quota", "offered", "capacity", "region")  # another place may pass them
 _FREE_KINDS = ("local", "hosts")
@@ -78,7 +79,22 @@ def preflight(
     order = order_of(asked, launch_id, first_place(asked), price.usd_per_hour)
     Path(order.directory).mkdir(parents=True, exist_ok=True, mode=0o700)
     found = retrying(lambda: cloud.preflight(order, asked.budget_usd), hands, asked.limits)
-    return (price_check(asked, price), budget_check(asked, price), *found)
+    return (price_check(asked, price), budget_check(asked, price), *layout_check(asked), *found)
+
+
+def layout_check(request: LaunchRequest) -> tuple[PreflightCheck, ...]:
+    """What our own training step refuses cannot be probed: that is said before anything bills."""
+    refused = frameworks_for(request.plan.candidate.run)
+    if refused is None:
+        return ()
+    return (
+        PreflightCheck(
+            name="layout",
+            passed=False,
+            detail=f"cannot be probed: {refused}",
+            hint="plan suggest … --zero 3 --tp 1 --pp 1   (or plan cluster, and your own framework)",
+        ),
+    )
 
 
 def first_place(request: LaunchRequest) -> Place:

@@ -285,3 +285,17 @@ def test_two_machines_of_one_name_are_refused():
 def test_an_offer_of_an_owned_machine_survives_json():
     offer = owned.offer(OwnedMachine(gpu="L4"), SEEN)
     assert type(offer).model_validate(json.loads(offer.model_dump_json())) == offer
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("64x H100-SXM5-80GB", "in one machine: 16 at most"),
+        ("8x H100-SXM5-80GB, machines=8, inter_node=bogus123", "names no network"),
+        ("8x H100-SXM5-80GB, machines=8, network_gbit_per_s=3200", "does not say which network"),
+    ],
+)
+def test_what_would_silently_be_taken_for_something_else_is_refused(text: str, says: str):
+    with pytest.raises(UserError, match=says) as caught:
+        owned.offers(owned.machines_of(text), SEEN)
+    assert "--own" in caught.value.hint or "inter_node" in caught.value.hint

@@ -402,3 +402,14 @@ def test_down_of_a_launch_that_created_nothing_needs_no_answer_of_the_cloud(tmp_
     machine.launch(request(tmp_path), h)
     cloud.faults["find"] = [CloudFault("credentials", "no credentials") for _ in range(9)]
     assert down.down("l-01", h).exit_code == 0
+
+
+def test_a_layout_that_our_step_refuses_is_never_started(tmp_path: Path, cloud: FileCloud):
+    plan = tools.plan()
+    run = plan.candidate.run
+    run = run.model_copy(update={"layout": run.layout.model_copy(update={"zero_stage": 2})})
+    refused = plan.model_copy(update={"candidate": plan.candidate.model_copy(update={"run": run})})
+    finished = machine.launch(request(tmp_path, plan=refused), hands(tmp_path, cloud, screen=Screen()))
+    assert finished.exit_code == 1
+    assert "ZeRO stage 2" in finished.message
+    assert cloud.creates == []
