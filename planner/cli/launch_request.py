@@ -84,6 +84,11 @@ def _budget(options: Options, plan: Plan, kind: CloudKind, now: datetime) -> Dec
     said = options["budget"]
     if said is not None:
         budget: Decimal | None = units.parse_usd(said, "--budget")
+    elif kind != "local" and plan.candidate.verdict == "over":
+        upper = units.usd(plan.candidate.cost_usd.high).removeprefix("$").replace(",", "")
+        raise UserError(
+            f"{plan.id} lost in its suggest: {plan.candidate.why}", f"plan launch {plan.id} --budget {upper}"
+        )
     elif kind == "local" or plan.candidate.offer.usd_per_hour is None:
         budget = None
     else:

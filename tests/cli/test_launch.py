@@ -396,3 +396,13 @@ def test_hosts_that_name_nobody_start_nothing_elsewhere(
     assert launch("--hosts", hosts) == 2
     assert "names no host" in capsys.readouterr().err
     assert launches() == ()
+
+
+def test_a_plan_that_lost_is_not_its_own_permission(
+    cloud: FileCloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    lost = tools.plan().candidate.model_copy(update={"verdict": "over", "why": "costs $300, $100 over"})
+    store.save_shown([lost], "plan suggest", tools.NOW)
+    assert main.run(["launch", PLAN, "--yes"]) == 2
+    assert "lost in its suggest: costs $300, $100 over" in capsys.readouterr().err
+    assert launches() == ()
