@@ -133,8 +133,8 @@ def test_a_result_that_was_cut_off_is_no_result() -> None:
 
 
 def test_a_probe_that_overruns_its_time_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "GRACE_S", -599.9)
-    jobs = Scripted([None] * 1_000_000, "running")
+    monkeypatch.setattr(following, "GRACE_S", -request().probe_timeout_s)
+    jobs = Scripted([None] * 1000, "running")
     found, _, _ = run(jobs)
     assert found.failures[0].kind == "timeout"
     assert jobs.stopped == [jobs.submitted[0].submission_id]
