@@ -295,7 +295,8 @@ def test_quiet_prints_one_offer_a_line(plan: Run):
 
 
 HANGING = """
-import socket, sys
+import signal, socket, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 from planner.cli import main, prices_refresh
 from providers.runpod import Runpod
 server = socket.create_server(("127.0.0.1", 0))
