@@ -33,6 +33,7 @@ DOCUMENTS = {
     "prices diff": ("prices_json", "MovesDocument"),
     "report": ("report", "Report"),
     "report compare": ("report.compare", "DifferencesDocument"),
+    "budget": ("budget", "BudgetsDocument"),
     "budget ls": ("budget", "BudgetsDocument"),
 }
 
