@@ -1,4 +1,4 @@
-"""What holds for all tests: nothing of the user's own directories or credentials is read."""
+"""What holds for all tests: nothing of the user's own directories, credentials or terminal is read."""
 
 from itertools import count
 from pathlib import Path
@@ -43,3 +43,11 @@ def _no_prices_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch
     """Point to a cache directory of this test's own, which is made only where something is kept in it."""
     monkeypatch.setenv("PLAN_CACHE_DIR", str(tmp_path_factory.getbasetemp() / f"cache-{next(_numbers)}"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture(autouse=True)
+def _no_terminal_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw every screen alike, whatever terminal the tests were started from."""
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERMINAL_WIDTH"):
+        monkeypatch.delenv(name, raising=False)
