@@ -326,19 +326,27 @@ def wait_joined(num_nodes: int, gpus_per_node: int, kind: str, seconds: float) -
         if said != faults:
             refused, until = min(refused, now), (now if now - refused > GIVE_UP_S else until)
         seen, faults = found, said
-        if found[0] >= num_nodes or now >= until:
-            return found[0] >= num_nodes
+        if found[0] >= num_nodes:
+            return True
+        if now >= until:
+            _say("\n".join([*_autoscaler("monitor.log")[-10:], *_autoscaler("monitor.out")[-25:]]))
+            return False
         time.sleep(1.0)
 
 
 def _faults() -> tuple[str, int]:
     """Error codes of the cloud in the log of the head's autoscaler, and how many there are."""
-    log = os.path.join(os.environ.get("RAY_TMPDIR", "/tmp"), "ray/session_latest/logs/monitor.log")
-    if not os.path.exists(log):
-        return "", 0
-    with open(log, encoding="utf-8", errors="replace") as file:
-        found = _FAULTS.findall(file.read()[-200_000:])
+    found = _FAULTS.findall("\n".join(_autoscaler("monitor.log")))
     return " ".join(sorted(set(found))), len(found)
+
+
+def _autoscaler(name: str) -> list[str]:
+    """Last lines of a file of the head's autoscaler; none where it has not begun."""
+    log = os.path.join(os.environ.get("RAY_TMPDIR", "/tmp"), "ray/session_latest/logs", name)
+    if not os.path.exists(log):
+        return []
+    with open(log, encoding="utf-8", errors="replace") as file:
+        return file.read()[-200_000:].splitlines()
 
 
 def spread(path: str, text: str) -> int:

@@ -226,3 +226,18 @@ def test_a_cluster_that_the_cloud_goes_on_refusing_is_given_up_and_one_that_it_r
     monkeypatch.setattr(watchdog.time, "sleep", lambda seconds: None)
     assert watchdog.wait_joined(2, 4, "-", 3600.0) is not goes_on
     assert len(looks) == (2 if goes_on else 6)
+
+
+def test_where_a_node_does_not_join_the_last_words_of_the_heads_autoscaler_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    logs = tmp_path / "ray/session_latest/logs"
+    logs.mkdir(parents=True)
+    (logs / "monitor.out").write_text("long ago\n" * 99 + "setup command failed: no space left on device\n")
+    ray = types.SimpleNamespace(init=lambda **how: None, nodes=list)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert not watchdog.wait_joined(2, 4, "-", 0.0)
+    told = capsys.readouterr().out
+    assert "no space left on device" in told
+    assert len(told.splitlines()) < 40  # a launch shows the last forty lines of what failed
