@@ -38,6 +38,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in names)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to run where the group has no effect: those tests would meet on one machine and fail."""
+    if not session.config.getoption("loadgroup", False):
+        return
+    loose = [i for i in session.items if i.get_closest_marker("xdist_group") and "@" not in i.nodeid]
+    if loose:
+        raise pytest.UsageError(f"pytest-xdist does not group {loose[0].nodeid}: pip install 'pytest<9.2'")
+
+
 @pytest.fixture(autouse=True)
 def _no_prices_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Point to a cache directory of this test's own, which is made only where something is kept in it."""
