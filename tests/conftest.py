@@ -15,6 +15,7 @@ _numbers = count()
 ON_THE_MACHINE = (
     "cli/test_probe.py",
     "cli/test_report_page.py",
+    "clusters/clouds/test_local_cap.py",
     "clusters/clouds/test_local_launch.py",
     "clusters/probe/test_probe_job.py",
     "clusters/test_aws_lab.py",
