@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -47,7 +48,9 @@ class Done:
         self.events = [json.loads(line) for line in self.launched.stdout.splitlines()]
         self.launch_id = str(self.events[-1]["launch_id"])
         self.alive = watchdog.marked(self.launch_id)
+        began = time.monotonic()
         self.down = self.run("down", self.launch_id, "--json")
+        self.down_s = time.monotonic() - began
         self.again = self.run("down", self.launch_id)
 
     def run(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
