@@ -144,13 +144,17 @@ class Miss(Record):
 
 
 class Rejection(Record):
-    """Candidates that lost for one reason: how many, the nearest miss, and the flags that would save it."""
+    """Candidates that lost for one reason: how many, the nearest miss, and the flags that would save it.
+
+    ``rescue_verdict``: what the search answered with those flags, ``ok`` or ``tight``.
+    """
 
     reason: RejectionReason
     count: int
     nearest: str
     rescue: str | None
     miss: Miss | None = None
+    rescue_verdict: Verdict | None = None
 
 
 class Dot(Record):
@@ -163,6 +167,17 @@ class Dot(Record):
     reason: str
 
 
+class OnDemand(Record):
+    """The run of a spot candidate on the same machine on demand; ``None`` where no such price is listed."""
+
+    id: str
+    rank: int
+    usd_per_hour: Decimal | None
+    region: str | None
+    hours: Band | None
+    cost_usd: Band | None
+
+
 class SkippedProvider(Record):
     """A provider whose offers were not considered, and why."""
 
@@ -171,7 +186,10 @@ class SkippedProvider(Record):
 
 
 class Suggestion(Record):
-    """What ``plan suggest`` answers: the ranked choices and what became of everything else."""
+    """What ``plan suggest`` answers: the ranked choices and what became of everything else.
+
+    ``on_demand``: where all choices are spot, what each would cost on demand.
+    """
 
     schema_version: int = 1
     model: ModelSpec
@@ -187,6 +205,7 @@ class Suggestion(Record):
     layouts_by_family: dict[str, int]
     num_fitting: int = 0
     field: tuple[Dot, ...] = ()
+    on_demand: tuple[OnDemand, ...] = ()
 
 
 class Plan(Record):

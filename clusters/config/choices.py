@@ -8,13 +8,20 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from planner.cost import disk_gib
 from planner.errors import UserError
 from planner.results import Plan
 from planner.types import Record
 
 Format = Literal["aws", "gcp", "azure", "local", "kuberay"]
+MOST_DISK_GIB = 16_000  # of one disk, about what clouds sell
 BY_HAND = "by-hand"  # a launch that we do not run: the user starts the files
 NODE_PROVIDERS: dict[str, Format] = {"aws": "aws", "gcp": "gcp", "azure": "azure"}
+
+
+def least_disk_gib() -> int:
+    """GiB of a machine's disk for a plan without data."""
+    return int(disk_gib(0.0, 1.0))
 
 
 class Choices(Record):
@@ -22,7 +29,8 @@ class Choices(Record):
 
     ``made``, ``deadline``: when the files were written, and when the machines end themselves (UTC).
     ``ssh_from``: the one address range that may reach port 22, CIDR. ``auth_token``: path of a file, never
-    the secret. ``spot_cap_usd_per_hour``: of one node. ``image``: instead of the one of ``versions.toml``.
+    the secret. ``disk_gib``: of each machine, as the plan's cost counts it.
+    ``spot_cap_usd_per_hour``: of one node. ``image``: instead of the one of ``versions.toml``.
     """
 
     made: AwareDatetime
@@ -39,7 +47,7 @@ class Choices(Record):
     spot_cap_usd_per_hour: Decimal | None = None
     reservation: str | None = None
     image: str | None = None
-    disk_gib: int = Field(default=200, ge=100, le=16_000)
+    disk_gib: int = Field(default_factory=least_disk_gib, ge=100, le=MOST_DISK_GIB)
     project: str | None = None
     subscription: str | None = None
     hosts: tuple[str, ...] = ()

@@ -8,9 +8,10 @@ from functools import lru_cache
 import jinja2
 
 from clusters.config import aws, aws_network, azure, gcp, versions
-from clusters.config.choices import Choices, Format
+from clusters.config.choices import MOST_DISK_GIB, NODE_PROVIDERS, Choices, Format
 from clusters.config.nodes import Cluster
 from planner import units
+from planner.cost.tables import rate
 
 _HOURS_IN_MONTH = Decimal(730)
 
@@ -76,8 +77,8 @@ def _prices(cluster: Cluster, choices: Choices, kind: Format) -> list[str]:
     lines = [f"{cluster.num_nodes} × {cluster.instance_type} ({cluster.market}): {node} each"]
     if cluster.head_type:
         lines.append(f"1 × {cluster.head_type} (head): {units.usd_per_hour(cluster.head_usd_per_hour)}")
-    if kind == "aws":
-        lines += _aws_extras(cluster, choices)
+    if kind in NODE_PROVIDERS:
+        lines += _extras(cluster, choices, kind)
     if cluster.usd_per_hour is not None:
         hours = Decimal(choices.seconds_left()) / 3600
         known = f"machines together: {units.usd_per_hour(cluster.usd_per_hour)}"
@@ -92,15 +93,20 @@ def _prices(cluster: Cluster, choices: Choices, kind: Format) -> list[str]:
     return lines
 
 
-def _aws_extras(cluster: Cluster, choices: Choices) -> list[str]:
-    """Disks, and addresses where machines have public ones."""
+def _extras(cluster: Cluster, choices: Choices, kind: Format) -> list[str]:
+    """Disks, and addresses where machines have public ones, at the rates that the plan's cost counts."""
     machines = cluster.num_workers + 1
-    disks = versions.extra_usd("gp3_gib_month") * choices.disk_gib * machines / _HOURS_IN_MONTH
-    lines = [f"{machines} disks of {choices.disk_gib} GiB: {units.usd_per_hour(disks)} together"]
+    disk = rate("disk", kind)
+    each = None if disk is None else disk.usd * choices.disk_gib * machines / _HOURS_IN_MONTH
+    lines = [
+        f"{units.counted(machines, 'disk')} of {choices.disk_gib} GiB: {units.usd_per_hour(each)} together"
+    ]
+    if kind != "aws":
+        return lines
+    address = rate("address", kind)
     public = 0 if choices.session_manager else 1 if aws.workers_need_proxy(cluster, choices) else machines
-    if public:
-        price = versions.extra_usd("public_ipv4") * public
-        lines.append(f"{public} public IPv4 addresses: {units.usd_per_hour(price)} together")
+    if public and address is not None:
+        lines.append(f"{public} public IPv4 addresses: {units.usd_per_hour(address.usd * public)} together")
     return lines
 
 
@@ -121,6 +127,8 @@ def warnings(cluster: Cluster, choices: Choices, kind: Format) -> list[str]:
         found.append(
             "not tried on Google Cloud itself: checked against Ray's schema and Google's discovery document"
         )
+    if kind in NODE_PROVIDERS and choices.disk_gib == MOST_DISK_GIB:
+        found.append("the data does not fit on disks of that size: read it from storage while training")
     if kind == "local":
         found.append(
             "nothing here ends or deletes the hosts: they are yours. Rented ones bill until you delete them"

@@ -88,13 +88,6 @@ def cpu_head(provider: str) -> CpuHead:
     return CpuHead.model_validate(table()["cpu_head"][provider])
 
 
-def extra_usd(name: str) -> Decimal:
-    """Price of a thing that a cluster pays beside its nodes (``data/versions.toml``, ``extra``)."""
-    row = table()["extra"][name]
-    assert isinstance(row, dict)
-    return Decimal(str(row.get("usd_per_hour", row.get("usd"))))
-
-
 def arch_of(accelerator: Gpu) -> Arch:
     """Processor architecture of the hosts of a GPU: Grace superchips are arm64."""
     return "arm64" if "Grace" in accelerator.architecture else "x86_64"

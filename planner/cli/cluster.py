@@ -13,14 +13,16 @@ import typer
 from clusters.config import emit as emission
 from clusters.config import iam
 from clusters.config.aws_ground import checked_range, prepare
-from clusters.config.choices import Choices, Format, format_of
+from clusters.config.choices import MOST_DISK_GIB, Choices, Format, format_of
 from clusters.config.nodes import cluster_of
 from clusters.config.trainers import train_config
 from planner import units
 from planner.cli import store
 from planner.cli.request import Options
+from planner.cost import disk_gib
 from planner.errors import MissingCredentialsError, UserError
 from planner.results import Plan
+from planner.search.candidates import work_of_run
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _PAIR = re.compile(r"[A-Za-z0-9][\w./-]{0,300}=[\w.-]{0,63}")
@@ -43,6 +45,10 @@ _ONLY_FOR: dict[str, tuple[Format, ...]] = {
     "namespace": ("kuberay",),
     "node_selector": ("kuberay",),
 }
+_NO_RIGHTS = {
+    "local": "machines that you have, over SSH",
+    "kuberay": "pods of your own cluster; you need rights over RayJobs, pods and secrets in the namespace",
+}
 _SLOWER_THAN_PLANNED, _START_AND_PROBE_S = 1.2, 3600.0
 
 
@@ -54,8 +60,7 @@ def run(options: Options) -> int:
     choices = choices_of(options, plan, datetime.now(UTC))
     library = _for_library(options["train_config"], plan)
     if options["iam"]:
-        rights = iam.rights(cluster_of(plan, choices, kind), choices, kind)
-        typer.echo(json.dumps(rights, indent=2))
+        _print_rights(iam.rights(cluster_of(plan, choices, kind), choices, kind), kind)
         return 0
     if options["prepare"]:
         choices = _prepared(plan, choices, kind)
@@ -110,12 +115,19 @@ def choices_of(options: Options, plan: Plan, now: datetime) -> Choices:
         ssh_key=key or default.ssh_key,
         ssh_public_key=_public_key(key) if key else None,
         preinstalled=options["preinstalled"],
+        disk_gib=_disk_gib(plan),
         storage=options["storage"],
         kubeconfig=options.get("kubeconfig"),
         kube_context=options.get("kube_context"),
         namespace=_namespace(options.get("namespace")),
         node_selector=_selector(options.get("node_selector") or ""),
     )
+
+
+def _disk_gib(plan: Plan) -> int:
+    """Size of each machine's disk: the one that the plan's cost line counts, at most what a disk may have."""
+    work = work_of_run(plan.candidate.run)
+    return min(MOST_DISK_GIB, int(disk_gib(work.data_bytes, work.num_nodes)))
 
 
 def _hosts(text: str | None) -> tuple[str, ...]:
@@ -173,6 +185,17 @@ def _prepared(plan: Plan, choices: Choices, kind: Format) -> Choices:
     for made in ground.made:
         typer.echo(f"made {made}", err=True)
     return choices.model_copy(update={"subnet": ground.subnet, "security_group": ground.security_group})
+
+
+def _print_rights(rights: dict[str, list[iam.Document]], kind: Format) -> None:
+    """Print documents as JSON; who needs none is said in words, never left an empty list to guess from."""
+    without = " and ".join(whose for whose, documents in rights.items() if not documents)
+    if not any(rights.values()):
+        typer.echo(f"{_NO_RIGHTS[kind]}: head and node need no rights of a cloud")
+        return
+    typer.echo(json.dumps(rights, indent=2))
+    if without:
+        typer.echo(f"{without}: no rights are needed", err=True)
 
 
 def _for_library(name: str | None, plan: Plan) -> tuple[emission.EmittedFile, ...]:

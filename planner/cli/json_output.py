@@ -19,6 +19,7 @@ from planner.results import (
     Estimate,
     MemoryEstimate,
     MemoryParts,
+    OnDemand,
     Plan,
     SkippedProvider,
     SpeedEstimate,
@@ -145,6 +146,7 @@ class SuggestDocument(Record):
     num_offers: int
     num_layouts: int
     layouts_by_family: dict[str, int]
+    on_demand: tuple[OnDemand, ...] = ()
     moving: Moving | None = None
 
 
@@ -214,6 +216,7 @@ def suggest_document(answer: Suggestion) -> SuggestDocument:
         num_offers=answer.num_offers,
         num_layouts=answer.num_layouts,
         layouts_by_family=answer.layouts_by_family,
+        on_demand=answer.on_demand,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.results import Miss, Rejection
-from planner.types import Band, Layout, Record
+from planner.types import Band, Layout, Record, Verdict
 from planner.units import GIB
 
 
@@ -29,18 +29,21 @@ class NearestDocument(Record):
 
 
 class RejectionDocument(Record):
-    """Candidates that lost for one reason, and the flags that would save the nearest."""
+    """Candidates that lost for one reason, flags that would save the nearest, and its verdict with them."""
 
     reason: str
     count: int
     nearest: NearestDocument
     rescue: str | None
+    rescue_verdict: Verdict | None = None
 
 
 def rejection_document(r: Rejection) -> RejectionDocument:
     """Document of what lost for one reason."""
     nearest = NearestDocument(description=r.nearest) if r.miss is None else _nearest(r.nearest, r.miss)
-    return RejectionDocument(reason=r.reason, count=r.count, nearest=nearest, rescue=r.rescue)
+    return RejectionDocument(
+        reason=r.reason, count=r.count, nearest=nearest, rescue=r.rescue, rescue_verdict=r.rescue_verdict
+    )
 
 
 def _nearest(description: str, miss: Miss) -> NearestDocument:

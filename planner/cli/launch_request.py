@@ -72,11 +72,19 @@ def kind_of(options: Options, plan: Plan) -> CloudKind:
         return "hosts"
     kind = format_of(plan, None)
     if kind == "local":
-        raise UserError(
-            f"machines of {plan.candidate.offer.provider} are not rented from here",
-            f"plan launch {plan.id} --hosts ADDRESS,…   with machines that you have rented",
-        )
+        raise UserError(f"machines of {plan.candidate.offer.provider} are not rented from here", _ways(plan))
     return kind
+
+
+def _ways(plan: Plan) -> str:
+    """Say what starts a plan on machines that we do not rent."""
+    ssh = f"plan launch {plan.id} --hosts ADDRESS,…"
+    if plan.candidate.offer.market != "owned":
+        return f"{ssh}   with machines that you have rented"
+    local = (
+        f"plan launch {plan.id} --provider local   this machine; " if plan.candidate.num_nodes == 1 else ""
+    )
+    return f"{local}{ssh}   over SSH; plan launch {plan.id} --provider kuberay   Kubernetes"
 
 
 def _budget(options: Options, plan: Plan, kind: CloudKind, now: datetime) -> Decimal | None:

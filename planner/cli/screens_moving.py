@@ -29,7 +29,7 @@ def moving(found: Moving, term: Terminal) -> str:
 def _hours(found: Moving) -> str:
     """Time of the whole training at both ends."""
     before = "does not fit there" if found.hours_before is None else units.hours_band(found.hours_before)
-    return f"{before} → {units.hours_band(found.hours_after)}"
+    return f"{before} → {units.hours_band(found.hours_after)} of training, set-up and probe left out"
 
 
 def _todo(found: Moving, title: str, term: Terminal) -> Iterator[str]:

@@ -8,10 +8,11 @@ from datetime import datetime
 from planner import units
 from planner.cli import describe, text
 from planner.cli.text import Column, Terminal
-from planner.results import Candidate, MemoryParts, Rejection, Suggestion
+from planner.results import Candidate, MemoryParts, OnDemand, Rejection, Suggestion
 from planner.types import Band
 
 OLD_PRICE_S = 30 * 86400.0
+NEXT_OF_NONE = "next: plan gpus    plan suggest … --json"
 _BAR_WIDTH = {True: 44, False: 30}
 
 
@@ -23,7 +24,7 @@ def suggestion(answer: Suggestion, now: datetime, term: Terminal) -> str:
     lines += ["", *_rejections(answer.rejections, term)] if answer.rejections else []
     lines += _skipped(answer, term)
     lines += _how(answer, term)
-    lines += [*_bands(answer.candidates, term), "", _next(fits)] if fits else ["", _next(fits)]
+    lines += [*_bands(answer.candidates, term), "", *_next(answer, term)] if fits else ["", NEXT_OF_NONE]
     return "\n".join(lines)
 
 
@@ -81,6 +82,7 @@ def price_age_s(candidate: Candidate, now: datetime) -> float | None:
 def _choices(answer: Suggestion, now: datetime, term: Terminal) -> Iterator[str]:
     yield from _rows(answer.candidates, now, term)
     yield from text.paragraph(_order(answer), term, "    ", "")
+    yield from text.paragraph(_on_demand(answer.on_demand), term, "    ", "") if answer.on_demand else ()
     yield ""
     for candidate in answer.candidates:
         yield _memory_bar(candidate, answer.goal.headroom, term)
@@ -96,10 +98,25 @@ def _order(answer: Suggestion) -> str:
         if answer.goal.sort == "time"
         else "the upper end of cost, then time"
     )
-    ranked = f"Ranked by verdict, then {keys} (--sort)."
+    owned = answer.goal.sort == "time" and all(c.offer.market == "owned" for c in answer.candidates)
+    why = ": machines of your own cost the same idle, but for their power" if owned else ""
+    ranked = f"Ranked by verdict, then {keys}{why} (--sort)."
     if answer.num_fitting <= len(answer.candidates):
         return ranked
     return f"{ranked} Shown {len(answer.candidates)} of {units.whole(answer.num_fitting)} that fit (--top)."
+
+
+def _on_demand(beside: Sequence[OnDemand]) -> str:
+    """Say what each spot choice would cost on machines that are not taken away."""
+    said = [
+        text.keep(
+            f"#{each.rank} {units.usd_band(each.cost_usd)}"
+            if each.cost_usd
+            else f"#{each.rank} no price listed"
+        )
+        for each in beside
+    ]
+    return f"All of these are spot. The same machines on demand: {', '.join(said)}."
 
 
 _FIRST = (
@@ -295,13 +312,14 @@ def _rejections(rejections: Sequence[Rejection], term: Terminal) -> Iterator[str
     yield f"Did not make it: {units.counted(total, 'candidate')}"
     for r in rejections:
         lead = f"  {r.reason:<12}{units.whole(r.count):>8}   "
-        one_line = f"{lead}{r.nearest}   fits: {r.rescue}"
+        fits = f"{r.rescue_verdict or 'fits'} with: {r.rescue}"
+        one_line = f"{lead}{r.nearest}   {fits}"
         if r.rescue and len(one_line) <= term.width:
             yield one_line
             continue
         yield from text.paragraph(f"{lead}{r.nearest}", term, hang=" " * len(lead))
         if r.rescue:
-            yield from text.paragraph(f"fits: {r.rescue}", term, indent=" " * len(lead))
+            yield from text.paragraph(fits, term, indent=" " * len(lead))
 
 
 def _skipped(answer: Suggestion, term: Terminal) -> Iterator[str]:
@@ -340,6 +358,14 @@ def _spread(band: Band) -> str:
     return text.keep(f"{low} … {high}")
 
 
-def _next(fits: bool) -> str:
-    more = "plan suggest … --json"
-    return f"next: plan estimate 1    plan ls --plans    {more}" if fits else f"next: plan gpus    {more}"
+def _next(answer: Suggestion, term: Terminal) -> list[str]:
+    """Name the commands that go on from here; for machines of one's own, those that start them."""
+    first, more = answer.candidates[0], "plan suggest … --json"
+    if first.offer.market != "owned":
+        return [f"next: plan estimate {first.rank}    plan ls --plans    {more}"]
+    here = "--provider local   (this machine)" if first.num_nodes == 1 else ""
+    ways = [here, "--hosts ADDRESS,…   (over SSH)", "--provider kuberay   (Kubernetes)"]
+    return [
+        f"next: plan estimate {first.rank}    {more}",
+        *(f"      plan launch {first.rank} {way}" for way in ways if way),
+    ]

@@ -17,6 +17,7 @@ from planner.cli.request import Options, Request, goal, request, top, words
 from planner.errors import UserError, did_you_mean
 from planner.exits import NOTHING_FITS
 from planner.results import Plan, SkippedProvider, Suggestion
+from planner.search.market import considered
 from planner.trust.nearness import Residuals
 from planner.types import Goal, Offer
 from providers import registry
@@ -38,6 +39,7 @@ def run(options: Options) -> int:
     shown = top(options) or DEFAULT_TOP
     mine = _brought(options, now)
     offers, skipped = offers_for(bounds, words(options["excluded"], "--not"), mine, now)
+    bounds = _sorted_for_own(bounds, offers, options)
     answer = _answer(asked, bounds, offers, skipped, shown, calibration_store.known(options))
     if mine is not None and mine.assumptions:
         answer = answer.model_copy(update={"assumptions": (*answer.assumptions, *mine.assumptions)})
@@ -49,6 +51,17 @@ def run(options: Options) -> int:
     if options["out"]:
         _write_plan(plans[0] if fits else None, options["out"])
     return 0 if fits else NOTHING_FITS
+
+
+def _sorted_for_own(bounds: Goal, offers: Sequence[Offer], options: Options) -> Goal:
+    """Rank by time where only machines of one's own are asked about and no order is: idle, they cost as much.
+
+    Ranked by cost, most of them would stand idle beside the one whose run is a little cheaper.
+    """
+    if options["sort"] is not None:
+        return bounds
+    mine = all(o.market == "owned" for o in considered(offers, bounds))
+    return bounds.model_copy(update={"sort": "time"}) if mine else bounds
 
 
 def _within_project(bounds: Goal, options: Options, now: datetime) -> Goal:

@@ -31,6 +31,7 @@ from planner.types import Band, Offer, TrainingSpec
 
 HOUR_S = 3600.0
 GB = 1e9
+GIB = 2.0**30
 _LONGEST = 50.0  # exponents are cut here: a run that is interrupted so often never ends, but stays a number
 
 
@@ -73,7 +74,7 @@ class OfferColumns:
     interruptions_high: Array
     min_billing_s: Array
     billing_increment_s: Array
-    disk_usd_per_gb_month: Array
+    disk_usd_per_gib_month: Array
     checkpoint_usd_per_gb_month: Array
     upload_usd_per_gb: Array
     download_usd_per_gb: Array
@@ -153,6 +154,15 @@ def result_bytes(trained_params: float) -> float:
 def data_bytes(num_tokens: float, vocab_size: int) -> float:
     """Bytes of the data as token ids: 2 each for a vocabulary below 65,536, else 4. Epochs are not known."""
     return num_tokens * (2.0 if vocab_size < 65536 else 4.0)
+
+
+def disk_gib(data: Array | float, num_nodes: Array | float) -> Array:
+    """GiB of the disk of one machine, whole: what the cost counts and what cluster files ask for.
+
+    System, image and caches (``data/overheads.csv``), and a node's share of ``data`` bytes.
+    """
+    share = np.asarray(data) / num_nodes
+    return np.asarray(np.ceil((_figure("root_disk_bytes", "mid") + share) / GIB))
 
 
 # ------------------------------------------------------------------------------- offers as columns
@@ -271,7 +281,7 @@ def _parts(work: Work, offer: OfferColumns, time: TimeColumns, dearer: Array | f
     """USD by part, where the node costs ``dearer`` times what is listed."""
     hourly = offer.usd_per_node_hour * dearer * work.num_nodes / HOUR_S
     months = time.billed / (HOUR_S * _figure("month_h", "mid"))
-    disk_gb = (_figure("root_disk_bytes", "mid") * work.num_nodes + work.data_bytes) / GB
+    disks_gib = disk_gib(work.data_bytes, work.num_nodes) * work.num_nodes
     kept_gb = _figure("checkpoints_kept", "mid") * work.checkpoint_bytes / GB
     return PartColumns(
         compute=hourly * time.train,
@@ -281,7 +291,7 @@ def _parts(work: Work, offer: OfferColumns, time: TimeColumns, dearer: Array | f
         probe=hourly * time.probe,
         head=offer.head_usd_per_hour * time.billed / HOUR_S,
         address=offer.address_usd_per_hour * work.num_nodes * time.billed / HOUR_S,
-        disk=offer.disk_usd_per_gb_month * disk_gb * months,
+        disk=offer.disk_usd_per_gib_month * disks_gib * months,
         storage=offer.checkpoint_usd_per_gb_month * kept_gb * months,
         upload=offer.upload_usd_per_gb * work.data_bytes / GB,
         download=offer.download_usd_per_gb * work.result_bytes / GB,

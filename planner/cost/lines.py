@@ -15,6 +15,7 @@ from planner.cost import (
     Spread,
     TimeColumns,
     Work,
+    disk_gib,
     evaluations,
     known_sum,
     offer_columns,
@@ -83,7 +84,7 @@ def _extra_lines(work: Work, offer: Offer, time: TimeColumns) -> list[_Line]:
     """Lines that are not node-hours."""
     nodes, billed_h = float(work.num_nodes), float(time.billed) / HOUR_S
     months = billed_h / overheads()["month_h"].mid
-    disk_gb = (overheads()["root_disk_bytes"].mid * nodes + float(work.data_bytes)) / GB
+    disks_gib = float(disk_gib(work.data_bytes, nodes)) * nodes
     kept_gb = overheads()["checkpoints_kept"].mid * float(work.checkpoint_bytes) / GB
     lines = []
     if offer.market == "spot":
@@ -92,7 +93,7 @@ def _extra_lines(work: Work, offer: Offer, time: TimeColumns) -> list[_Line]:
         lines.append(_rated("address", offer, "public address", "address", billed_h * nodes, "hour"))
     return [
         *lines,
-        _rated("disk", offer, "disk", "disk", disk_gb * months, "GB-month"),
+        _rated("disk", offer, "disk", "disk", disks_gib * months, "GiB-month"),
         _rated("checkpoints", offer, "checkpoint storage", "storage", kept_gb * months, "GB-month"),
         _rated("upload", offer, "data upload", "upload", float(work.data_bytes) / GB, "GB"),
         _rated("download", offer, "download of the result", "download", float(work.result_bytes) / GB, "GB"),

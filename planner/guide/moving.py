@@ -12,6 +12,7 @@ from typing import Literal
 
 from planner import units
 from planner.cost import GB
+from planner.cost.lines import whole_run
 from planner.cost.tables import Item, rate
 from planner.guide.states import states
 from planner.hardware.gpus import gpu, supported_precisions
@@ -50,7 +51,11 @@ class Move(Record):
 
 
 class Moving(Record):
-    """The way to a plan. Hours are of the whole training; ``None`` where it does not fit, or is not known."""
+    """The way to a plan. ``None`` where the training does not fit, or is not known.
+
+    Hours are of the whole training at both ends, without set-up and probe, which the user's own machine has
+    behind it; checkpoints, and work done again on spot, are in them.
+    """
 
     start: Start
     plan_id: str
@@ -82,12 +87,18 @@ def moving(
         start=start,
         plan_id=chosen.id,
         hours_before=before.whole.hours if before is not None and fits and before.whole else None,
-        hours_after=chosen.hours,
+        hours_after=_training_hours(chosen),
         upload_bytes=amount,
         upload_s=seconds,
         upload_usd=usd,
         moves=tuple(move for move in found if move is not None),
     )
+
+
+def _training_hours(chosen: Candidate) -> Band:
+    """Hours of the training of a plan alone."""
+    spot = chosen.offer.market == "spot"
+    return whole_run(chosen.speed.step_s, work_of_run(chosen.run), None, spot=spot).hours
 
 
 def _move(kind: Kind, title: str, changes: Iterator[Change]) -> Move:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.columns import Array, LayoutColumns, MachineColumns, ModelColumns
 from planner.training.formats import FormatColumns
@@ -15,6 +16,7 @@ PROCESS_BYTES = 3.0 * GIB
 # Data workers and their prefetched batches, per rank. Tokenised text is small; the workers' own
 # processes are not.
 WORKERS_BYTES = 1.0 * GIB
+RANK_BYTES = PROCESS_BYTES + WORKERS_BYTES
 CHECKPOINT_BYTES = 2.0  # per parameter: published checkpoints are in 16 bit
 
 
@@ -35,8 +37,13 @@ def host_bytes(
     readers = np.where(training.loads_on_every_rank == 1, ranks, 1.0)
     stage = model.params_total / layout.pp
     loading = training.loads * readers * CHECKPOINT_BYTES * stage
-    total: Array = ranks * (PROCESS_BYTES + WORKERS_BYTES) + np.maximum(loading, ranks * offloaded)
+    total: Array = ranks * RANK_BYTES + np.maximum(loading, ranks * offloaded)
     return total
+
+
+def loads_or_offloads(host: Array | float, gpus_per_node: Array | float) -> NDArray[np.bool_]:
+    """Whether a node needs more host memory than its processes alone, which every machine with GPUs has."""
+    return np.asarray(host > RANK_BYTES * np.asarray(gpus_per_node))
 
 
 def load_bytes(

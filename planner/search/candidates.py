@@ -13,16 +13,16 @@ from planner.cost.lines import Cost, cost_lines
 from planner.grouping import Index
 from planner.hardware.links import warnings_of
 from planner.layouts import layout_of
+from planner.memory.host import loads_or_offloads
 from planner.results import Candidate, MemoryEstimate, SpeedEstimate
 from planner.search import verdicts
 from planner.search.market import shape_of
 from planner.search.question import Outcome
 from planner.search.verdicts import REASONS, Judged
 from planner.trust import nearness
-from planner.types import Band, Goal, Offer, Run, TrainingSpec, Verdict
+from planner.types import Band, Goal, Offer, Run, TrainingSpec
 from planner.units import gib, gib_number, hours, percent, usd
 
-_VERDICTS: tuple[Verdict, ...] = ("ok", "tight", "over")
 OWN_STEP = "plan"
 NO_PRICE = Band(low=0.0, mid=0.0, high=0.0)
 
@@ -68,7 +68,7 @@ def _candidate(
     """Make the record of one row."""
     offer = offer_of(of, judged, row)
     priced = price_run(run, in_time, offer)
-    verdict = _VERDICTS[int(judged.verdict[row])]
+    verdict = verdicts.VERDICTS[int(judged.verdict[row])]
     reason = REASONS[int(judged.reason[row])] if judged.reason[row] >= 0 else ""
     return Candidate.model_construct(
         id=candidate_id(offer, run),
@@ -133,12 +133,25 @@ def why(
         said.append(f"waits for {in_time.limiting_link} {percent(in_time.limiting_link_share)} of the step")
     if reason == "host-memory":
         said.append(f"needs {gib(in_memory.host_bytes)} of host memory per node")
+    if host_unknown(offer, in_memory):
+        said.append(_host_words(in_memory))
     if reason == "stage":
         said.append(_stage_words(offer))
     said += _over(priced.usd, None if goal.budget_usd is None else float(goal.budget_usd), "costs", usd)
     deadline_h = None if goal.deadline_s is None else goal.deadline_s / 3600.0
     said += _over(priced.hours, deadline_h, "takes", hours)
     return "; ".join(said)
+
+
+def host_unknown(offer: Offer, in_memory: MemoryEstimate) -> bool:
+    """Whether a run loads or offloads into host memory that the offer does not state."""
+    needed = bool(loads_or_offloads(in_memory.host_bytes, offer.gpus_per_node))
+    return offer.host_memory_bytes is None and needed
+
+
+def _host_words(in_memory: MemoryEstimate) -> str:
+    """Say what the host must have."""
+    return f"needs {gib(in_memory.host_bytes)} of host memory per node; the offer does not say what it has"
 
 
 def _stage_words(offer: Offer) -> str:
@@ -163,10 +176,8 @@ def _warnings(of: Outcome, run: Run, offer: Offer, in_memory: MemoryEstimate) ->
         said += warnings_of(shape.links)
     if run.training.optimizer != of.training.optimizer:
         said.append(f"{run.training.optimizer} states change the numerics")
-    if in_memory.host_bytes > 0 and offer.host_memory_bytes is None:
-        said.append(
-            f"needs {gib(in_memory.host_bytes)} of host memory per node; the offer does not say what it has"
-        )
+    if offer.host_memory_bytes is None and not host_unknown(offer, in_memory):  # else it stands in ``why``
+        said.append(_host_words(in_memory))
     said += _batch_warning(of.training, run)
     if run.training.framework == OWN_STEP and (needed := frameworks_for(run)):
         said.append(needed)

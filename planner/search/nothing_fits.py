@@ -12,7 +12,7 @@ from planner.model.count import count_params
 from planner.model.shapes import LEAST_PARAMS
 from planner.search.candidates import offer_of
 from planner.search.question import Outcome, lost
-from planner.search.ranking import ranked
+from planner.search.ranking import best_verdict, ranked
 from planner.search.rejections import machine
 from planner.search.rescue import SHAPE_RULE, count_flag, saving
 from planner.search.verdicts import OVER, REASONS
@@ -42,12 +42,12 @@ def flags_of(line: str) -> str:
 
 
 def _leads_to(of: Outcome) -> str:
-    """Say what a search found: its best row."""
+    """Say what a search found: its best row, its verdict first."""
     row = int(ranked(of, OVER)[0])
     offer = offer_of(of, of.judged, row)
     nodes = int(of.market.num_nodes[of.judged.listing[row]])
     usd, hours = of.judged.cost.usd.at(row), of.judged.cost.hours.at(row)
-    return f"{machine(offer, nodes)}: {units.usd_band(usd)}, {units.hours_band(hours)}"
+    return f"{best_verdict(of)}: {machine(offer, nodes)}, {units.usd_band(usd)}, {units.hours_band(hours)}"
 
 
 def _proposals(of: Outcome, offers: Sequence[Offer]) -> Iterator[Proposal]:

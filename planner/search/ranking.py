@@ -9,7 +9,8 @@ import numpy as np
 from planner.grouping import Index
 from planner.search import verdicts
 from planner.search.question import Outcome
-from planner.types import Offer
+from planner.search.verdicts import VERDICTS
+from planner.types import Offer, Verdict
 
 MOST_PER_GPU = 3
 
@@ -19,6 +20,11 @@ def ranked(of: Outcome, verdict_below: int) -> Index:
     rows = of.best[of.judged.verdict[of.best] < verdict_below]
     keys = [key[rows] for key in verdicts.order_keys(of.judged, of.question.goal)]
     return rows[np.lexsort((rows, *keys[::-1]))]
+
+
+def best_verdict(of: Outcome) -> Verdict:
+    """Verdict of the best row of an outcome that has one."""
+    return VERDICTS[int(of.judged.verdict[ranked(of, verdicts.OVER + 1)[0]])]
 
 
 def distinct_choices(of: Outcome, rows: Index, top: int) -> Index:

@@ -17,9 +17,10 @@ from planner.search import verdicts
 from planner.search.candidates import offer_of
 from planner.search.market import shape_of
 from planner.search.question import Outcome, lost
+from planner.search.ranking import best_verdict
 from planner.search.rescue import memory_flags, saving
 from planner.search.verdicts import REASONS
-from planner.types import Layout, Offer, Run
+from planner.types import Layout, Offer, Run, Verdict
 
 IN_MEMORY = ("memory", "load", "host-memory")
 
@@ -44,13 +45,15 @@ def rejections(of: Outcome, offers: Sequence[Offer]) -> tuple[Rejection, ...]:
         count = len(members) + (of.num_unsupported if reason == "illegal" else 0)
         if count:
             nearest = _nearest(of, reason, members, offers)
+            rescue, verdict = _rescue(of, reason, nearest)
             found.append(
                 Rejection.model_construct(
                     reason=reason,
                     count=count,
                     nearest=nearest.words,
-                    rescue=_rescue(of, reason, nearest),
+                    rescue=rescue,
                     miss=_miss(of, reason, nearest),
+                    rescue_verdict=verdict,
                 )
             )
     return tuple(found)
@@ -245,11 +248,11 @@ def _needed(of: Outcome, reason: str, nearest: Nearest) -> tuple[float | None, f
 # ---------------------------------------------------------------------------------- rescues
 
 
-def _rescue(of: Outcome, reason: str, nearest: Nearest) -> str | None:
-    """Find flags that save the nearest loser, by running the search with them; ``None`` where none does."""
+def _rescue(of: Outcome, reason: str, nearest: Nearest) -> tuple[str | None, Verdict | None]:
+    """Find flags that save the nearest loser, by running the search with them, and the verdict with them."""
     flags = list(_flags(of, reason, nearest))
     found = saving(of.question, flags, [nearest.offer], nearest.num_nodes)
-    return None if found is None else found[0]
+    return (None, None) if found is None else (found[0], best_verdict(found[1]))
 
 
 def _flags(of: Outcome, reason: str, nearest: Nearest) -> Iterator[str]:

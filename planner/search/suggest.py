@@ -13,6 +13,7 @@ from planner.search.field import field
 from planner.search.market import SMALL_MACHINE_GPUS, SMALL_MACHINE_NODES
 from planner.search.misses import nearest_to_fitting
 from planner.search.nothing_fits import rescues
+from planner.search.on_demand import on_demand
 from planner.search.question import Outcome, Question, outcome
 from planner.search.ranking import distinct_choices, ranked
 from planner.search.rejections import fitting, rejections
@@ -66,6 +67,7 @@ def _answer(
         layouts_by_family=of.found.by_family,
         num_fitting=fitting(of),
         field=field(of) if of.num_offers else (),
+        on_demand=on_demand(chosen, offers),
     )
 
 

@@ -1,8 +1,9 @@
 """Layouts x offers -> hours, cost and verdict, as columns: the rules of ``ok``, ``tight`` and ``over``.
 
 ``ok``: device memory's high end within what the GPU has, reserved memory within it less the headroom, the
-high ends of cost and time within budget and deadline. ``tight``: only a high end or the headroom breaks. Else
-the row lost, for the first of ``REASONS`` that it breaks.
+high ends of cost and time within budget and deadline, host memory that is known where a checkpoint is loaded
+or states are offloaded. ``tight``: only a high end, the headroom, or what nobody states of the host breaks.
+Else the row lost, for the first of ``REASONS`` that it breaks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from planner.grouping import Index, first_of, pairs
 from planner.hardware.gpus import gpu
 from planner.layouts import columns_of, layout_row
 from planner.memory import states as memory_states
+from planner.memory.host import loads_or_offloads
 from planner.model import model_columns
 from planner.search.market import Listings
 from planner.search.state import OK as MEMORY_OK
@@ -27,7 +29,7 @@ from planner.training.numerics import training_columns
 from planner.trust import nearness
 from planner.trust.features import table_features
 from planner.trust.nearness import Residuals
-from planner.types import Goal, Layout, ModelSpec, Offer, TrainingSpec
+from planner.types import Goal, Layout, ModelSpec, Offer, TrainingSpec, Verdict
 
 REASONS = (
     "illegal",
@@ -42,6 +44,7 @@ REASONS = (
     "budget",
 )
 OK, TIGHT, OVER = 0, 1, 2
+VERDICTS: tuple[Verdict, ...] = ("ok", "tight", "over")
 ECC_FROM_H = 24.0
 
 
@@ -72,7 +75,7 @@ def judge(
     step_s = _step_spread(model, training, market, picks, known)
     costs = _costs(model, training, market, picks, listing, pick, step_s)
     reason = _reasons(goal, market, picks, listing, pick, costs)
-    strained = picks.grade[pick] != MEMORY_OK
+    strained = (picks.grade[pick] != MEMORY_OK) | _host_unknown(market, picks, listing, pick)
     if goal.budget_usd is not None:
         strained = strained | (costs.usd.high > float(goal.budget_usd))
     if goal.deadline_s is not None:
@@ -143,7 +146,7 @@ def _reasons(
 ) -> Index:
     """First reason that each row is lost for, -1 where it is not."""
     of = market.offer[listing]
-    hosts = np.array([o.host_memory_bytes or np.nan for o in market.offers], dtype=np.float64)
+    hosts = _hosts(market)
     broken = {
         "host-memory": picks.host_bytes[pick] > hosts[of],
         "availability": np.array([o.available is False for o in market.offers], dtype=bool)[of],
@@ -157,6 +160,18 @@ def _reasons(
     for name, is_broken in reversed(broken.items()):
         reason[is_broken] = REASONS.index(name)
     return reason
+
+
+def _hosts(market: Listings) -> Array:
+    """Bytes of host memory of each offer's node, NaN where nobody states it."""
+    return np.array([o.host_memory_bytes or np.nan for o in market.offers], dtype=np.float64)
+
+
+def _host_unknown(market: Listings, picks: Picks, listing: Index, pick: Index) -> NDArray[np.bool_]:
+    """Whether a row loads or offloads into host memory that nobody states: an unknown is never ``ok``."""
+    per_node = np.array([o.gpus_per_node for o in market.offers], dtype=np.float64)
+    of = market.offer[listing]
+    return np.isnan(_hosts(market)[of]) & loads_or_offloads(picks.host_bytes[pick], per_node[of])
 
 
 def _stage_broken(goal: Goal, market: Listings, listing: Index, costs: CostColumns) -> NDArray[np.bool_]:

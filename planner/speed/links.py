@@ -127,7 +127,9 @@ def pipeline_s(
         return np.zeros(())
     split = np.where(layout.sequence_parallel > 0, layout.tp, 1)
     bytes_ = tokens_per_micro_batch(execution, layout) * model.hidden * execution.activation_bytes / split
-    per_node = np.where(layout.tp * layout.cp * layout.dp < machine.gpus_per_node, 2, 1)
+    # the slowest boundary sets the pace: one between nodes, unless the whole pipeline is inside a node
+    of_stages = layout.tp * layout.cp * layout.dp * layout.pp
+    per_node = np.where(of_stages <= machine.gpus_per_node, 2, 1)
     ranks = np.where(layout.pp > 1, 2.0, 1.0)
     one_way = collectives.send_recv_s(bytes_, ranks, np.minimum(per_node, ranks), machine)
     return np.where(layout.pp > 1, 2 * layout.interleave * one_way, 0)

@@ -11,6 +11,7 @@ import yaml
 from clusters.probe.spec import read_plan
 from planner.cli import main, store
 from planner.results import Plan
+from planner.search.candidates import price_run
 from tests.clusters import tools
 
 
@@ -86,6 +87,48 @@ def test_iam_prints_rights_and_writes_nothing(saved, tmp_path: Path, capsys: pyt
     said = json.loads(capsys.readouterr().out)
     assert said["head"][0]["Version"] == "2012-10-17"
     assert not (tmp_path / ".plan").exists()
+
+
+@pytest.mark.parametrize("kind", [["kuberay"], ["local", "--hosts", "10.0.0.2,10.0.0.3"]])
+def test_who_needs_no_rights_is_said_in_words(saved, kind: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main.run(["cluster", saved(tools.plan(nodes=2)), "--iam", "--format", *kind]) == 0
+    said = capsys.readouterr().out
+    assert "need no rights of a cloud" in said
+    assert "[]" not in said
+
+
+def test_a_machine_among_others_that_needs_no_rights_is_named(saved, capsys: pytest.CaptureFixture[str]):
+    assert main.run(["cluster", saved(tools.plan(nodes=2)), "--iam"]) == 0
+    assert "node: no rights are needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_disks_are_as_large_as_the_cost_counts_them(saved, tmp_path: Path, nodes: int):
+    plan = tools.plan(nodes=nodes)
+    run = plan.candidate.run
+    training = run.training.model_copy(
+        update={"num_tokens": 3e11}
+    )  # 600 GB of data: more than fits in 200 GiB
+    run = run.model_copy(update={"training": training})
+    lines = price_run(run, plan.candidate.speed, plan.candidate.offer).lines
+    plan = plan.model_copy(update={"candidate": plan.candidate.model_copy(update={"run": run})})
+    assert main.run(["cluster", saved(plan), "--out", "here"]) == 0
+    document = yaml.safe_load((tmp_path / "here/cluster.yaml").read_text())
+    types = document["available_node_types"].values()
+    (size,) = {each["node_config"]["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"] for each in types}
+    hours = sum(line.quantity for line in lines if line.unit == "node-hour") / nodes
+    (disk,) = (line for line in lines if line.name == "disk")
+    assert size > 279 / nodes + 200  # 600 GB are 559 GiB
+    assert disk.quantity == pytest.approx(size * nodes * hours / 730, rel=1e-3)
+
+
+def test_every_kubectl_line_of_a_readme_names_the_namespace(saved, tmp_path: Path):
+    plan = saved(tools.plan(nodes=2))
+    assert main.run(["cluster", plan, "--format", "kuberay", "--namespace", "ml", "--out", "here"]) == 0
+    text = (tmp_path / "here/README.txt").read_text()
+    commands = [line for line in text.splitlines() if line.strip().startswith("kubectl ")]
+    assert len(commands) == 5
+    assert all(" -n ml " in f"{line} " for line in commands)
 
 
 @pytest.mark.parametrize(

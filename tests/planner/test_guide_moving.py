@@ -60,6 +60,13 @@ def test_from_a_card_at_home_to_a_machine_in_the_cloud_three_things_change(from_
     assert from_home.hours_before.mid > from_home.hours_after.mid
 
 
+def test_both_ends_are_compared_without_set_up_and_probe(from_home: Moving):
+    plan = chosen()
+    set_up = [line.quantity for line in plan.cost_lines if line.name in ("set-up", "probe")]
+    assert len(set_up) == 2
+    assert from_home.hours_after.mid == pytest.approx(plan.hours.mid - sum(set_up), rel=0.01)
+
+
 def test_several_gpus_need_a_sharded_loader_and_an_exchange_of_gradients(from_home: Moving):
     found = changes(from_home, "several-gpus")
     assert "8 data-parallel ranks" in found["data loader"].after

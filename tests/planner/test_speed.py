@@ -328,3 +328,22 @@ def test_widths_that_do_not_fill_tiles_are_slow():
 def test_throughput_has_the_magnitude_that_people_report(model, card, layout, training, low, high):
     found = speed(model, layout, card, **training)
     assert low < tokens_per_s(found, layout.dp) < high
+
+
+# ------------------------------------------------------------------------------- pipelines between nodes
+
+
+def test_a_pipeline_over_several_nodes_waits_for_the_slowest_boundary():
+    layout = Layout(dp=4, pp=4, micro_batch=1, grad_accum=64)
+    waits = [
+        float(speed(layout=layout, interconnect=f"NVLink + {rate} Gbit/s Ethernet").pp_s)
+        for rate in (1, 10, 25, 50)
+    ]
+    assert waits == sorted(waits, reverse=True)
+    assert waits[0] > 5 * waits[1]
+
+
+def test_a_pipeline_inside_a_node_sends_nothing_over_the_network():
+    layout = Layout(dp=2, pp=4, micro_batch=1, grad_accum=64)
+    slow, fast = (speed(layout=layout, interconnect=f"NVLink + {rate} Gbit/s Ethernet") for rate in (1, 50))
+    assert slow.pp_s == fast.pp_s

@@ -16,13 +16,15 @@ from planner.model.presets import preset
 from planner.model.shapes import shape_for
 from planner.results import Candidate, Suggestion
 from planner.search.nothing_fits import flags_of
-from planner.search.question import Question
+from planner.search.question import Question, outcome
+from planner.search.ranking import best_verdict
 from planner.search.rescue import apply_flags
 from planner.search.suggest import suggest as answer
 from planner.types import Goal, LayoutPins, Links, LoraSpec, ModelSpec, Offer, TrainingSpec
 from planner.units import gib, gib_number
 
 Offers = tuple[Offer, ...]
+NVLINK = Links(intra="nvlink4-nvswitch", inter="ib-ndr", inter_gbit_per_s=3200.0)
 ONE_B = shape_for(1e9)
 SEVEN_B = shape_for(7e9)
 FREE = LayoutPins()
@@ -71,17 +73,21 @@ def check_limits(found: Suggestion) -> None:
         roomy = c.memory.device_bytes.high <= usable * 1.0000001
         free = c.memory.reserved_bytes.mid <= usable * (1 - bounds.headroom) * 1.0000001
         high = c.cost_usd.high <= budget and c.hours.high <= deadline_h
+        stated = (
+            c.offer.host_memory_bytes is not None or c.memory.host_bytes <= 4 * 2**30 * c.offer.gpus_per_node
+        )
         mid = c.cost_usd.mid <= budget and c.hours.mid <= deadline_h
         if c.verdict == "ok":
             assert roomy
             assert free
             assert high
+            assert stated
             assert c.memory.safe
             assert c.why == ""
         elif c.verdict == "tight":
             assert mid
             assert c.memory.device_bytes.mid <= usable
-            assert not (roomy and free and high)
+            assert not (roomy and free and high and stated)
             assert c.why
         else:
             assert c.why
@@ -94,6 +100,54 @@ def test_the_flagship_question_has_ok_choices_in_order(offers: Offers) -> None:
     keys = [(c.verdict != "ok", c.cost_usd.high) for c in found.candidates]
     assert keys == sorted(keys)
     assert [c.rank for c in found.candidates] == list(range(1, len(keys) + 1))
+
+
+@pytest.mark.parametrize("method", ["full", "lora", "qlora"])
+def test_what_loads_into_host_memory_that_nobody_states_is_never_ok(
+    make_offer: Callable[..., Offer], method: str
+) -> None:
+    silent = make_offer("H100-SXM5-80GB", 8, "22.00", links=NVLINK, host_memory_bytes=None)
+    stated = make_offer("H100-SXM5-80GB", 8, "22.00", links=NVLINK)
+    lora = LoraSpec(base_bits=4, quant="nf4") if method == "qlora" else LoraSpec()
+    how = training(method=method, num_tokens=1e7, lora=None if method == "full" else lora)
+    (known, *_), (unknown, *_) = (ask((o,), SEVEN_B, how).candidates for o in (stated, silent))
+    assert known.verdict == "ok"
+    assert unknown.verdict == "tight"
+    assert "of host memory per node; the offer does not say what it has" in unknown.why
+
+
+def test_a_process_alone_needs_no_statement_of_the_host(make_offer: Callable[..., Offer]) -> None:
+    silent = make_offer("H100-SXM5-80GB", 8, "22.00", links=NVLINK, host_memory_bytes=None)
+    (first, *_) = ask((silent,), bounds=goal()).candidates
+    assert first.verdict == "ok"
+    assert any("of host memory per node" in said for said in first.warnings)
+
+
+def test_where_all_choices_are_spot_each_has_its_price_on_demand_beside_it(offers: Offers) -> None:
+    found = ask(offers, bounds=goal(market="spot"))
+    (first, *_) = found.on_demand
+    listed = next(
+        o for o in offers if o.gpu == "H100-SXM5-80GB" and o.gpus_per_node == 8 and o.market != "spot"
+    )
+    assert len(found.on_demand) == len(found.candidates)
+    assert first.id == found.candidates[0].id
+    assert first.usd_per_hour == listed.usd_per_hour
+    assert first.cost_usd is not None
+    assert first.cost_usd.mid > found.candidates[0].cost_usd.mid
+
+
+def test_a_spot_machine_that_is_not_listed_on_demand_has_no_price_there(
+    make_offer: Callable[..., Offer],
+) -> None:
+    only, *_ = ask((make_offer("L40S", 1, "0.60", market="spot"),), bounds=goal()).on_demand
+    assert only.cost_usd is None
+    assert only.usd_per_hour is None
+
+
+def test_with_a_choice_on_demand_nothing_stands_beside(offers: Offers) -> None:
+    found = ask(offers)
+    assert any(c.offer.market == "on-demand" for c in found.candidates)
+    assert found.on_demand == ()
 
 
 def test_sorted_by_time_the_fastest_ok_choice_comes_first(offers: Offers) -> None:
@@ -249,6 +303,26 @@ def test_every_printed_rescue_works(name: str, offers: Offers) -> None:
     for flags in printed:
         saved = answer(apply_flags(question, flags), offers)
         assert any(c.verdict in ("ok", "tight") for c in saved.candidates), flags
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_every_rescue_says_the_verdict_that_it_leads_to(name: str, offers: Offers) -> None:
+    question = Question(*QUESTIONS[name])
+    found = answer(question, offers)
+    for r in found.rejections:
+        assert (r.rescue is None) == (r.rescue_verdict is None)
+        if r.rescue is not None and r.miss is not None:
+            same = [
+                o for o in offers if (o.provider, o.instance_type) == (r.miss.provider, r.miss.instance_type)
+            ]
+            same = [o for o in same if o.market == r.miss.market]
+            assert (
+                best_verdict(outcome(apply_flags(question, r.rescue), same, r.miss.num_nodes))
+                == r.rescue_verdict
+            )
+    for line in found.rescues:
+        said = line.removeprefix(flags_of(line)).strip()
+        assert said.startswith(("ok: ", "tight: "))
 
 
 def test_what_only_money_or_time_breaks_always_has_a_rescue(offers: Offers) -> None:
