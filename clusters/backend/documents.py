@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import cast
 
 from clusters import watchdog
-from clusters.clouds.reckoned import GRACE_S
 from clusters.config.commands import ENV_DIR
 from clusters.config.ray_yaml import Document
 
 TEMP = "/tmp/plan-"  # Ray's own directory below it has sockets, whose paths are short
 MOUNTED = "mounted.json"
+GRACE_S = 120.0  # between SIGTERM and SIGKILL of a job: time for a checkpoint
 
 
 def home(launch_id: str) -> str:

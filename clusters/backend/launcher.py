@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clusters import watchdog
-from clusters.backend import documents, faults, shell
-from clusters.clouds.base import CloudFault, Log
+from clusters.backend import documents, shell, sorting
+from clusters.backend.shell import Log
 from clusters.config.ray_yaml import Document
 from clusters.config.yaml_text import to_yaml
-from clusters.launch.scrub import scrubber
+from clusters.faults import CloudFault
+from clusters.scrub import scrubber
 from planner.types import Record
 
 TOKEN, DOCUMENT, LIMITS, LOG = "auth_token", "cluster.yaml", "limits.json", "launcher.log"
@@ -66,7 +67,7 @@ def up(launcher: Launcher, document: Document, limits: watchdog.Limits, timeout_
     wait = {"AUTOSCALER_NODE_START_WAIT_S": str(round(max(timeout_s * _SSH_SHARE, _SSH_LEAST_S)))}
     done = _ray(launcher, ["up", "-y", "--no-config-cache", *_PLAIN, _document(launcher)], timeout_s, wait)
     if not done.ok:
-        raise faults.of_launcher("ray up", done.said, timed_out=done.code is None)
+        raise sorting.of_launcher("ray up", done.said, timed_out=done.code is None)
 
 
 def down(launcher: Launcher, log: Log) -> bool:
@@ -101,8 +102,8 @@ def wait_joined(
         log(f"{seen[0]} nodes with {seen[1]} GPUs have joined")
         return seen
     if seen is None and not codes:
-        raise faults.of_launcher("counting nodes on the head", done.said, timed_out=done.code is None)
-    raise faults.of_nodes(num_nodes, seen[0] if seen else 0, codes, done.said)
+        raise sorting.of_launcher("counting nodes on the head", done.said, timed_out=done.code is None)
+    raise sorting.of_nodes(num_nodes, seen[0] if seen else 0, codes, done.said)
 
 
 def joined_in(said: str) -> tuple[tuple[int, int] | None, str]:
@@ -125,7 +126,7 @@ def spread(launcher: Launcher, limits: watchdog.Limits) -> int:
     for line in done.said.splitlines():
         if line.startswith(watchdog.SET):
             return int(line.removeprefix(watchdog.SET))
-    raise faults.of_launcher("moving the limits", done.said, timed_out=done.code is None)
+    raise sorting.of_launcher("moving the limits", done.said, timed_out=done.code is None)
 
 
 def on_head(launcher: Launcher, words: str, timeout_s: float) -> shell.Finished:

@@ -17,6 +17,7 @@ from planner.types import Record
 _KEPT_LINES = 200
 _GRACE_S = 5.0
 Scrub = Callable[[str], str]
+Log = Callable[[str], None]  # is told what goes on, line by line
 
 
 class Finished(Record):

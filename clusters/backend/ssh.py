@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from clusters.clouds.base import CloudFault
+from clusters.faults import CloudFault
 from planner.types import Record
 
 _CONNECT_S = 10

@@ -7,19 +7,17 @@ two launches, also of two laptops with one account, share nothing that one of th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from clusters import watchdog
-from clusters.backend import launcher, ssh
-from clusters.clouds import aws_found, aws_gone, aws_marks, aws_preflight, aws_reservations, keys, reckoned
+from clusters.backend import ssh
+from clusters.backend.shell import Log
+from clusters.clouds import aws_found, aws_gone, aws_marks, aws_preflight, aws_reservations, behind_ray
 from clusters.clouds.aws_errors import sorted_faults
-from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
-from clusters.clouds.hosts import right_kind
+from clusters.clouds.base import Created, Order, Place, PreflightCheck
 from clusters.clouds.marks import Marks, merged
 from clusters.config import aws as aws_documents
 from clusters.config import aws_ground, check, emit
@@ -27,41 +25,11 @@ from clusters.config.aws_ground import Client, Session
 from clusters.config.choices import Choices, utc
 from clusters.config.nodes import Cluster, cluster_name, cluster_of
 from clusters.config.ray_yaml import Document
+from clusters.faults import CloudFault
 from planner.launched import CloudKind, Resource
 
 _PROFILE_WAIT_S, _LOOK_EVERY_S = 60.0, 3.0
 _CONNECT_S, _READ_S, _TRIES = 10, 30, 4
-
-
-class Backend(Protocol):
-    """What is done through Ray's launcher: ``clusters.backend.launcher``; a stand-in in tests."""
-
-    def up(
-        self,
-        launch: launcher.Launcher,
-        document: Document,
-        limits: watchdog.Limits,
-        timeout_s: float,
-        log: Log,
-    ) -> None:
-        """Start the head, which starts the workers."""
-
-    def wait_joined(
-        self,
-        launch: launcher.Launcher,
-        num_nodes: int,
-        gpus_per_node: int,
-        kind: str,
-        timeout_s: float,
-        log: Log,
-    ) -> tuple[int, int]:
-        """Count nodes and GPUs that have joined."""
-
-    def spread(self, launch: launcher.Launcher, limits: watchdog.Limits) -> int:
-        """Write limits on every node."""
-
-    def down(self, launch: launcher.Launcher, log: Log) -> bool:
-        """End the cluster in good order."""
 
 
 class AwsCloud:
@@ -71,11 +39,14 @@ class AwsCloud:
     tried = False  # on moto, with namespaces as instances; never on the real thing
 
     def __init__(
-        self, regions: Sequence[str], session: Session | None = None, backend: Backend | None = None
+        self,
+        regions: Sequence[str],
+        session: Session | None = None,
+        backend: behind_ray.Backend | None = None,
     ) -> None:
         self.regions = tuple(dict.fromkeys(regions))
         self._session = session
-        self._backend = backend or cast(Backend, launcher)
+        self._backend = backend or behind_ray.RAY
 
     def client(self, service: str, region: str | None = None) -> Client:
         """Client of a service, bounded in time; credentials as the user's environment has them."""
@@ -126,22 +97,13 @@ class AwsCloud:
 
     def prepare(self, order: Order) -> Order:
         """Make key, token, group, placement group and roles; nothing of it bills. Repeatable."""
-        choices = _choices(order)
+        choices = behind_ray.with_keys(order, _choices(order))
         cluster, region = cluster_of(order.plan, choices, "aws"), order.place.region
-        token = launcher.write_token(Path(order.directory))
-        public_key = keys.make(Path(order.directory))
         with sorted_faults("preparing the account"):
             ground = aws_ground.prepare(cluster, choices, _Clients(self))
             ec2 = self.client("ec2", region)
-            aws_ground.import_key(ec2, cluster, choices, public_key)
-        ready = choices.model_copy(
-            update={
-                "subnet": ground.subnet,
-                "security_group": ground.security_group,
-                "auth_token": str(token),
-                "ssh_key": str(Path(order.directory) / keys.KEY),
-            }
-        )
+            aws_ground.import_key(ec2, cluster, choices, choices.ssh_public_key or "")
+        ready = choices.model_copy(update={"subnet": ground.subnet, "security_group": ground.security_group})
         self._wait_for_profile(ec2, cluster, ready)
         return order.model_copy(update={"choices": ready})
 
@@ -168,50 +130,24 @@ class AwsCloud:
         wrong = [*check.ray_problems(document), *check.aws_problems(document)]
         if wrong:
             raise CloudFault("parameter", wrong[0])
-        until = time.monotonic() + order.create_timeout_s
-        limits = reckoned.limits(
-            order, "aws", time.time(), f"http://127.0.0.1:{launcher.PORT}", region=order.place.region
-        )
-        made = _launcher(order)
-        self._backend.up(made, document, limits, order.create_timeout_s, log)
-        left_s = max(until - time.monotonic(), 1.0)
-        nodes, gpus = self._backend.wait_joined(
-            made, cluster.num_nodes, cluster.gpus_per_node, right_kind(cluster), left_s, log
-        )
-        return Created(
-            address=f"http://{self._head_address(order)}:{launcher.PORT}",
-            num_nodes=nodes,
-            num_gpus=gpus,
-            auth_token_path=choices.auth_token,
-        )
+        joined = behind_ray.up(
+            self._backend, behind_ray.launcher_of(order), order, cluster, document,
+            behind_ray.limits_of(order, "aws"), log,
+        )  # fmt: skip
+        return behind_ray.created(order, self._head_address(order), joined)
 
-    @contextmanager
-    def reach(self, order: Order) -> Iterator[Created]:
+    def reach(self, order: Order) -> AbstractContextManager[Created]:
         """Open a tunnel to the head's loopback, where job submission listens."""
-        choices = _choices(order)
-        cluster = cluster_of(order.plan, choices, "aws")
-        with ssh.tunnel(self.way(order), self._head_address(order), launcher.PORT) as port:
-            yield Created(
-                address=f"http://127.0.0.1:{port}",
-                num_nodes=cluster.num_nodes,
-                num_gpus=cluster.num_gpus,
-                auth_token_path=str(Path(order.directory) / launcher.TOKEN),
-            )
+        cluster = cluster_of(order.plan, _choices(order), "aws")
+        return behind_ray.reached(order, cluster, self._way(order), self._head_address(order))
 
     def shell(self, order: Order) -> tuple[str, ...]:
         """SSH to the head, with the launch's own key."""
-        return tuple(self.way(order).to(self._head_address(order)))
+        return tuple(self._way(order).to(self._head_address(order)))
 
-    def way(self, order: Order) -> ssh.Way:
-        """How the head is reached over SSH."""
-        directory = Path(order.directory)
+    def _way(self, order: Order) -> ssh.Way:
         proxy = aws_documents.session_proxy(order.place.region) if order.choices.session_manager else ""
-        return ssh.Way(
-            user="ubuntu",
-            key=str(directory / keys.KEY),
-            proxy_command=proxy,
-            known_hosts=str(directory / "known_hosts"),  # addresses of AWS are given to others later
-        )
+        return behind_ray.way(order, proxy)
 
     def _head_address(self, order: Order) -> str:
         """Address of the head, or its id where Session Manager is the way."""
@@ -231,14 +167,10 @@ class AwsCloud:
 
     def extend(self, order: Order, deadline: datetime) -> None:
         """Move the timers on every node, and the tag by which others see when it ends."""
-        made = _launcher(order)
-        launcher.refuse_without(made)
-        moved = reckoned.moved(watchdog.read(str(made.file(launcher.LIMITS))), order, deadline)
-        done = self._backend.spread(made, moved)
-        machines = [r.id for r in self.find(order.launch_id) if r.kind == "instance"]
-        if done < len(machines):
-            raise CloudFault("not-joined", f"the deadline was moved on {done} of {len(machines)} machines")
-        watchdog.write(str(made.file(launcher.LIMITS)), moved)
+        machines = behind_ray.move_deadline(
+            self._backend, behind_ray.launcher_of(order), order, deadline,
+            lambda: [r.id for r in self.find(order.launch_id) if r.kind == "instance"],
+        )  # fmt: skip
         with sorted_faults("moving the tag of the deadline"):
             self.client("ec2", order.place.region).create_tags(
                 Resources=machines, Tags=[{"Key": "plan-deadline", "Value": utc(deadline)}]
@@ -274,7 +206,7 @@ class AwsCloud:
 
     def stop_cluster(self, order: Order, log: Log) -> None:
         """Run ``ray down``: the head's autoscaler ends first, so that it starts nothing anew."""
-        self._backend.down(_launcher(order), log)
+        self._backend.down(behind_ray.launcher_of(order), log)
 
     def by_hand(self, resource: Resource) -> str:
         """Command of AWS's own client."""
@@ -296,10 +228,6 @@ def _choices(order: Order) -> Choices:
     return order.choices.model_copy(
         update={"zone": order.place.zone or order.choices.zone, "launch_id": order.launch_id}
     )
-
-
-def _launcher(order: Order) -> launcher.Launcher:
-    return launcher.Launcher(directory=order.directory, launch_id=order.launch_id, own_temp=False)
 
 
 def _document(cluster: Cluster, choices: Choices) -> Document:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from clusters.backend import faults
-from clusters.clouds.base import CloudFault, FaultKind
+from clusters.backend import sorting
+from clusters.faults import CloudFault, FaultKind
 from planner.errors import UserError
 
 GONE = frozenset(
@@ -62,9 +62,10 @@ def sorted_faults(doing: str) -> Iterator[None]:
         yield
     except boto.ClientError as error:
         code = code_of(error)
-        kind = faults.of_code(code)
+        kind = sorting.of_code(code)
         message = " ".join(str(error.response["Error"].get("Message", "")).split())[:300]
-        raise CloudFault(kind, f"{doing}: {code}: {message}", _HINTS.get(kind, "")) from None
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        raise CloudFault(kind, f"{doing}: {code}: {message}", _HINTS.get(kind, ""), status=status) from None
     except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.ProfileNotFound,
             boto.CredentialRetrievalError, boto.TokenRetrievalError, boto.SSOError) as error:  # fmt: skip
         raise CloudFault("credentials", f"{doing}: {error}", _HINTS["credentials"]) from None

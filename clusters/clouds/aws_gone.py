@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from clusters.clouds.aws_errors import GONE, IN_USE, code_of, sorted_faults
-from clusters.clouds.base import CloudFault
 from clusters.config.aws_ground import Client
+from clusters.faults import CloudFault
 from planner.launched import Resource, ResourceKind
 
 

@@ -14,11 +14,12 @@ from typing import Any
 
 from clusters.clouds import aws_reservations
 from clusters.clouds.aws_errors import code_of, sorted_faults
-from clusters.clouds.base import CloudFault, Order, PreflightCheck
+from clusters.clouds.base import Order, PreflightCheck
 from clusters.config import aws as aws_documents
 from clusters.config import aws_ground, versions
 from clusters.config.aws_ground import Answer, Client
 from clusters.config.nodes import Cluster
+from clusters.faults import CloudFault
 
 WOULD_SUCCEED = "DryRunOperation"
 LARGEST_SKEW_S = 60.0

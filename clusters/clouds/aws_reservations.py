@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from clusters.clouds.base import CloudFault, Order
+from clusters.clouds.base import Order
 from clusters.config.aws_ground import Client
 from clusters.config.choices import utc
 from clusters.config.nodes import Cluster
+from clusters.faults import CloudFault
 from planner.types import Record
 
 BLOCK = "capacity-block"

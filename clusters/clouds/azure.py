@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
-from typing import cast
 
-from clusters import watchdog
-from clusters.backend import launcher, ssh
-from clusters.clouds import azure_found, azure_preflight, keys, reckoned, rest
-from clusters.clouds.aws import Backend
+from clusters.backend.shell import Log
+from clusters.clouds import azure_found, azure_preflight, behind_ray, rest
 from clusters.clouds.azure_api import MANAGEMENT, RESOURCES, Api, resorted
-from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
-from clusters.clouds.hosts import right_kind
+from clusters.clouds.base import Created, Order, Place, PreflightCheck
 from clusters.clouds.marks import Marks
 from clusters.config import emit, guards
 from clusters.config.choices import Choices, utc
 from clusters.config.nodes import Cluster, cluster_name, cluster_of
+from clusters.faults import CloudFault
 from planner.errors import UserError
 from planner.launched import CloudKind, Resource
 
@@ -44,12 +39,12 @@ class AzureCloud:
     def __init__(
         self,
         choices: Choices,
-        backend: Backend | None = None,
+        backend: behind_ray.Backend | None = None,
         host: str = MANAGEMENT,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self.api = Api(choices, host, environment)
-        self._backend = backend or cast(Backend, launcher)
+        self._backend = backend or behind_ray.RAY
 
     def _choices(self, order: Order) -> Choices:
         return order.choices.model_copy(
@@ -89,19 +84,10 @@ class AzureCloud:
 
     def prepare(self, order: Order) -> Order:
         """Make token and key on this machine, and the launch's resource group, which is free. Repeatable."""
-        directory = Path(order.directory)
-        token = launcher.write_token(directory)
-        public_key = keys.make(directory, "rsa")
-        cluster, choices = self._cluster(order), self._choices(order)
-        body = {"location": cluster.region, "tags": guards.tags(cluster, choices)}
+        ready = behind_ray.with_keys(order, self._choices(order), "rsa")
+        cluster = self._cluster(order)
+        body = {"location": cluster.region, "tags": guards.tags(cluster, ready)}
         self.api.ask("PUT", f"{azure_found.GROUPS}/{cluster.name}", RESOURCES, body)
-        ready = choices.model_copy(
-            update={
-                "auth_token": str(token),
-                "ssh_key": str(directory / keys.KEY),
-                "ssh_public_key": public_key,
-            }
-        )
         return order.model_copy(update={"choices": ready})
 
     # ------------------------------------------------------------------------------------ up
@@ -113,49 +99,24 @@ class AzureCloud:
             document = emit.documents(cluster, self._choices(order), "azure")["cluster.yaml"]
         except UserError as error:
             raise CloudFault("parameter", str(error), error.hint) from None
-        until = time.monotonic() + order.create_timeout_s
-        limits = reckoned.limits(
-            order, "azure", time.time(), f"http://127.0.0.1:{launcher.PORT}", region=order.place.region
-        )
-        made = _launcher(order)
         log(f"unless networks are peered by themselves: {peering(cluster.name)}")
         try:
-            self._backend.up(made, document, limits, order.create_timeout_s, log)
-            nodes, gpus = self._backend.wait_joined(
-                made, cluster.num_nodes, cluster.gpus_per_node, right_kind(cluster),
-                max(until - time.monotonic(), 1.0), log,
+            joined = behind_ray.up(
+                self._backend, behind_ray.launcher_of(order), order, cluster, document,
+                behind_ray.limits_of(order, "azure"), log,
             )  # fmt: skip
         except CloudFault as fault:
             raise resorted(fault) from None
-        return Created(
-            address=f"http://{self._head_address(order)}:{launcher.PORT}",
-            num_nodes=nodes,
-            num_gpus=gpus,
-            auth_token_path=order.choices.auth_token,
-        )
+        return behind_ray.created(order, self._head_address(order), joined)
 
-    @contextmanager
-    def reach(self, order: Order) -> Iterator[Created]:
+    def reach(self, order: Order) -> AbstractContextManager[Created]:
         """Open a tunnel to the head's loopback, where job submission listens."""
-        cluster = self._cluster(order)
-        with ssh.tunnel(self.way(order), self._head_address(order), launcher.PORT) as port:
-            yield Created(
-                address=f"http://127.0.0.1:{port}",
-                num_nodes=cluster.num_nodes,
-                num_gpus=cluster.num_gpus,
-                auth_token_path=str(Path(order.directory) / launcher.TOKEN),
-            )
+        head = self._head_address(order)
+        return behind_ray.reached(order, self._cluster(order), behind_ray.way(order), head)
 
     def shell(self, order: Order) -> tuple[str, ...]:
         """SSH to the head, with the launch's own key."""
-        return tuple(self.way(order).to(self._head_address(order)))
-
-    def way(self, order: Order) -> ssh.Way:
-        """How the head is reached over SSH."""
-        directory = Path(order.directory)
-        return ssh.Way(
-            user="ubuntu", key=str(directory / keys.KEY), known_hosts=str(directory / "known_hosts")
-        )
+        return tuple(behind_ray.way(order).to(self._head_address(order)))
 
     def _head_address(self, order: Order) -> str:
         group = cluster_name("", order.launch_id)
@@ -166,14 +127,10 @@ class AzureCloud:
 
     def extend(self, order: Order, deadline: datetime) -> None:
         """Move the timers on every node, and the tag by which others see when it ends."""
-        made = _launcher(order)
-        launcher.refuse_without(made)
-        moved = reckoned.moved(watchdog.read(str(made.file(launcher.LIMITS))), order, deadline)
-        done = self._backend.spread(made, moved)
-        machines = [r.id for r in self.find(order.launch_id) if r.kind == "instance"]
-        if done < len(machines):
-            raise CloudFault("not-joined", f"the deadline was moved on {done} of {len(machines)} machines")
-        watchdog.write(str(made.file(launcher.LIMITS)), moved)
+        behind_ray.move_deadline(
+            self._backend, behind_ray.launcher_of(order), order, deadline,
+            lambda: [r.id for r in self.find(order.launch_id) if r.kind == "instance"],
+        )  # fmt: skip
         for group in azure_found.groups(self.api, order.launch_id):
             tags = {**group["tags"], "plan-deadline": utc(deadline)}
             self.api.ask("PATCH", f"{azure_found.GROUPS}/{group['name']}", RESOURCES, {"tags": tags})
@@ -191,18 +148,12 @@ class AzureCloud:
 
     def delete(self, resource: Resource) -> None:
         """Ask for one thing to go; Azure does it on its own, and whoever asks looks again."""
-        try:
+        with rest.deleting(self.by_hand(resource)):
             azure_found.delete(self.api, resource)
-        except CloudFault as fault:
-            if rest.is_absent(fault):
-                return
-            if rest.is_in_use(fault):
-                raise CloudFault("timeout", f"still in use: {fault}", self.by_hand(resource)) from None
-            raise
 
     def stop_cluster(self, order: Order, log: Log) -> None:
         """Run ``ray down``: the head's autoscaler ends first, so that it starts nothing anew."""
-        self._backend.down(_launcher(order), log)
+        self._backend.down(behind_ray.launcher_of(order), log)
 
     def by_hand(self, resource: Resource) -> str:
         """Command of Azure's own client."""
@@ -216,7 +167,3 @@ def peering(group: str) -> str:
         f"az network vnet peering create --resource-group {group} --vnet-name ray-{group}-{letters}-vnet"
         " --name to-caller --remote-vnet ID-OF-YOURS --allow-vnet-access, and the same from yours to it"
     )
-
-
-def _launcher(order: Order) -> launcher.Launcher:
-    return launcher.Launcher(directory=order.directory, launch_id=order.launch_id, own_temp=False)

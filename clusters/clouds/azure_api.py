@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from clusters.clouds import codes, rest
-from clusters.clouds.base import CloudFault, FaultKind
 from clusters.clouds.rest import Document
 from clusters.config.choices import Choices
+from clusters.faults import CloudFault, FaultKind
 
 MANAGEMENT = "https://management.azure.com"
 TOOL = rest.Tool(
@@ -107,7 +107,7 @@ def sorted_fault(doing: str, status: int, body: Document) -> CloudFault:
     if kind == "parameter" and _OVER_QUOTA.search(message):  # OperationNotAllowed says it in words alone
         kind = "quota"
     said = f"{doing}: ({status}) {named[0] if named else ''} {message}"
-    return CloudFault(kind, " ".join(said.split()), HINTS.get(kind, ""))
+    return CloudFault(kind, " ".join(said.split()), HINTS.get(kind, ""), status=status)
 
 
 def _codes(error: Document) -> Iterator[str]:
@@ -121,5 +121,5 @@ def resorted(fault: CloudFault) -> CloudFault:
     """Sort what Ray's launcher reported by what Azure said in it."""
     found = codes.resorted("azure", fault, HINTS)
     if found is fault and _OVER_QUOTA.search(f"{fault.log} {fault}"):
-        return CloudFault("quota", str(fault), HINTS["quota"], fault.log)
+        return CloudFault("quota", str(fault), HINTS["quota"], fault.log, fault.status)
     return found

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 
 from clusters.clouds import azure_found
 from clusters.clouds.azure_api import AUTHORIZATION, COMPUTE, SKUS, SUBSCRIPTIONS, Api
-from clusters.clouds.base import CloudFault, Order, PreflightCheck
+from clusters.clouds.base import Order, PreflightCheck
 from clusters.clouds.rest import Document
 from clusters.config import versions
 from clusters.config.aws_ground import checked_range
 from clusters.config.azure import urn
 from clusters.config.nodes import Cluster
+from clusters.faults import CloudFault
 from planner.errors import UserError
 
 _SPOT_CORES = "lowPriorityCores"  # one quota for all Spot machines of a region

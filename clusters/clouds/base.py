@@ -6,45 +6,18 @@ A cloud never decides anything: which zone comes next, whether to retry, what it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal, Protocol
+from typing import Protocol
 
+from clusters.backend.shell import Log
 from clusters.config.choices import Choices
+from clusters.faults import FaultKind
 from planner.launched import CloudKind, Resource
 from planner.results import Plan
 from planner.types import Record
-
-FaultKind = Literal[
-    "capacity",
-    "quota",
-    "credentials",
-    "permission",
-    "image",
-    "parameter",
-    "throttling",
-    "timeout",
-    "connection",
-    "unreachable",
-    "setup",
-    "not-joined",
-]
-Log = Callable[[str], None]
-
-
-class CloudFault(Exception):  # noqa: N818 (a fault of the cloud, sorted)
-    """What a provider, or the way to its machines, answered instead of machines.
-
-    ``log``: the end of the output of the step that failed, without secrets.
-    """
-
-    def __init__(self, kind: FaultKind, message: str, hint: str = "", log: str = "") -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.hint = hint
-        self.log = log
 
 
 class PreflightCheck(Record):

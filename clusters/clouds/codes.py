@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import cast, get_args
 
-from clusters.clouds.base import CloudFault, FaultKind
+from clusters.faults import CloudFault, FaultKind
 from planner.types import Record
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z_]{6,}")
@@ -49,5 +49,5 @@ def resorted(cloud: str, fault: CloudFault, hints: dict[FaultKind, str]) -> Clou
         if known:
             kind = codes[known[-1]].kind
             message = str(fault) if known[-1] in str(fault) else f"{fault} ({known[-1]})"
-            return CloudFault(kind, message, hints.get(kind, ""), fault.log)
+            return CloudFault(kind, message, hints.get(kind, ""), fault.log, fault.status)
     return fault

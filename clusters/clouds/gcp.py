@@ -7,24 +7,20 @@ account with wide rights in the project each time; no machine of ours carries it
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
-from typing import cast
 
-from clusters.backend import launcher, ssh
-from clusters.clouds import codes, gcp_found, gcp_preflight, keys, reckoned, rest
-from clusters.clouds.aws import Backend
-from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
+from clusters.backend.shell import Log
+from clusters.clouds import behind_ray, codes, gcp_found, gcp_preflight, rest
+from clusters.clouds.base import Created, Order, Place, PreflightCheck
 from clusters.clouds.gcp_api import HINTS, Api, Hosts
-from clusters.clouds.hosts import right_kind
 from clusters.clouds.marks import Marks
 from clusters.config import emit
 from clusters.config.choices import Choices
 from clusters.config.nodes import Cluster, cluster_of
+from clusters.faults import CloudFault
 from planner.errors import UserError
 from planner.launched import CloudKind, Resource
 
@@ -38,12 +34,12 @@ class GcpCloud:
     def __init__(
         self,
         choices: Choices,
-        backend: Backend | None = None,
+        backend: behind_ray.Backend | None = None,
         hosts: Hosts | None = None,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self.api = Api(choices, hosts or Hosts(), environment)
-        self._backend = backend or cast(Backend, launcher)
+        self._backend = backend or behind_ray.RAY
         self._environment = environment
 
     def _cluster(self, order: Order) -> Cluster:
@@ -76,16 +72,7 @@ class GcpCloud:
 
     def prepare(self, order: Order) -> Order:
         """Make Ray's token and the launch's key, both on this machine. Repeatable."""
-        directory = Path(order.directory)
-        token = launcher.write_token(directory)
-        public_key = keys.make(directory)
-        ready = self._choices(order).model_copy(
-            update={
-                "auth_token": str(token),
-                "ssh_key": str(directory / keys.KEY),
-                "ssh_public_key": public_key,
-            }
-        )
+        ready = behind_ray.with_keys(order, self._choices(order))
         return order.model_copy(update={"choices": ready})
 
     # ------------------------------------------------------------------------------------ up
@@ -97,48 +84,23 @@ class GcpCloud:
             document = emit.documents(cluster, self._choices(order), "gcp")["cluster.yaml"]
         except UserError as error:
             raise CloudFault("parameter", str(error), error.hint) from None
-        until = time.monotonic() + order.create_timeout_s
-        limits = reckoned.limits(
-            order, "gcp", time.time(), f"http://127.0.0.1:{launcher.PORT}", region=order.place.region
-        )
-        made = _launcher(order)
         try:
-            self._backend.up(made, document, limits, order.create_timeout_s, log)
-            nodes, gpus = self._backend.wait_joined(
-                made, cluster.num_nodes, cluster.gpus_per_node, right_kind(cluster),
-                max(until - time.monotonic(), 1.0), log,
+            joined = behind_ray.up(
+                self._backend, behind_ray.launcher_of(order), order, cluster, document,
+                behind_ray.limits_of(order, "gcp"), log,
             )  # fmt: skip
         except CloudFault as fault:
             raise codes.resorted("gcp", fault, HINTS) from None
-        return Created(
-            address=f"http://{self._head_address(order)}:{launcher.PORT}",
-            num_nodes=nodes,
-            num_gpus=gpus,
-            auth_token_path=order.choices.auth_token,
-        )
+        return behind_ray.created(order, self._head_address(order), joined)
 
-    @contextmanager
-    def reach(self, order: Order) -> Iterator[Created]:
+    def reach(self, order: Order) -> AbstractContextManager[Created]:
         """Open a tunnel to the head's loopback, where job submission listens."""
-        cluster = self._cluster(order)
-        with ssh.tunnel(self.way(order), self._head_address(order), launcher.PORT) as port:
-            yield Created(
-                address=f"http://127.0.0.1:{port}",
-                num_nodes=cluster.num_nodes,
-                num_gpus=cluster.num_gpus,
-                auth_token_path=str(Path(order.directory) / launcher.TOKEN),
-            )
+        head = self._head_address(order)
+        return behind_ray.reached(order, self._cluster(order), behind_ray.way(order), head)
 
     def shell(self, order: Order) -> tuple[str, ...]:
         """SSH to the head, with the launch's own key."""
-        return tuple(self.way(order).to(self._head_address(order)))
-
-    def way(self, order: Order) -> ssh.Way:
-        """How the head is reached over SSH."""
-        directory = Path(order.directory)
-        return ssh.Way(
-            user="ubuntu", key=str(directory / keys.KEY), known_hosts=str(directory / "known_hosts")
-        )
+        return tuple(behind_ray.way(order).to(self._head_address(order)))
 
     def _head_address(self, order: Order) -> str:
         head = gcp_found.head(self.api, order.launch_id)
@@ -171,23 +133,13 @@ class GcpCloud:
 
     def delete(self, resource: Resource) -> None:
         """Ask for one thing to go; the operation runs on its own, and whoever asks looks again."""
-        try:
+        with rest.deleting(resource.hint):
             self.api.compute.ask("DELETE", gcp_found.path_of(self.api, resource))
-        except CloudFault as fault:
-            if rest.is_absent(fault):
-                return
-            if rest.is_in_use(fault):
-                raise CloudFault("timeout", f"still in use: {fault}", resource.hint) from None
-            raise
 
     def stop_cluster(self, order: Order, log: Log) -> None:
         """Run ``ray down``: the head's autoscaler ends first, so that it starts nothing anew."""
-        self._backend.down(_launcher(order), log)
+        self._backend.down(behind_ray.launcher_of(order), log)
 
     def by_hand(self, resource: Resource) -> str:
         """Command of Google's own client."""
         return gcp_found.by_hand(resource, self.api.project)
-
-
-def _launcher(order: Order) -> launcher.Launcher:
-    return launcher.Launcher(directory=order.directory, launch_id=order.launch_id, own_temp=False)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clusters.clouds import codes, rest
-from clusters.clouds.base import CloudFault, FaultKind
 from clusters.clouds.rest import Document
 from clusters.config.choices import Choices
+from clusters.faults import CloudFault, FaultKind
 from planner.types import Record
 
 TOOL = rest.Tool(
@@ -114,7 +114,7 @@ def sorted_fault(doing: str, status: int, body: Document) -> CloudFault:
     if status == 404 and "/images/" in f"{doing} {message}":
         kind = "image"
     said = f"{doing}: ({status}) {named[0] if named else ''} {message}".rstrip()
-    return CloudFault(kind, " ".join(said.split()), HINTS.get(kind, ""))
+    return CloudFault(kind, " ".join(said.split()), HINTS.get(kind, ""), status=status)
 
 
 def _reasons(error: dict[str, Any]) -> Iterator[str]:

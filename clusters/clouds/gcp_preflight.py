@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from clusters.clouds import codes, gcp_found
-from clusters.clouds.base import CloudFault, Order, PreflightCheck
+from clusters.clouds.base import Order, PreflightCheck
 from clusters.clouds.gcp_api import Api
 from clusters.clouds.rest import Document
 from clusters.config import check, emit, gcp, versions
 from clusters.config.aws_ground import checked_range
 from clusters.config.choices import Choices
 from clusters.config.nodes import Cluster
+from clusters.faults import CloudFault
 from planner.errors import UserError
 
 NETWORK_TAG = "plan"  # of every machine of ours: firewall rules name it

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,10 +19,12 @@ from typing import TypeVar
 
 from clusters import watchdog
 from clusters.backend import documents, launcher, ssh
-from clusters.clouds import reckoned
-from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
+from clusters.backend.shell import Log
+from clusters.clouds import behind_ray, reckoned
+from clusters.clouds.base import Created, Order, Place, PreflightCheck
 from clusters.config import emit
-from clusters.config.nodes import Cluster, cluster_of
+from clusters.config.nodes import cluster_of
+from clusters.faults import CloudFault
 from planner import units
 from planner.launched import CloudKind, Resource
 from planner.types import Record
@@ -117,34 +119,17 @@ class HostsCloud:
             order,
             "here",
             time.time(),
-            f"http://127.0.0.1:{launcher.PORT}",
+            behind_ray.LOOPBACK,
             paths=f"{documents.TEMP}{order.launch_id}:~/.plan-{order.launch_id}",
             head_paths=":".join(HEAD_FILES),
         )
-        until = time.monotonic() + order.create_timeout_s
-        launcher.up(_launcher(order), document, limits, order.create_timeout_s, log)
-        nodes, gpus = launcher.wait_joined(
-            _launcher(order), cluster.num_nodes, cluster.gpus_per_node, right_kind(cluster),
-            max(until - time.monotonic(), 1.0), log,
-        )  # fmt: skip
-        return Created(
-            address=f"http://{self.hosts[0]}:{launcher.PORT}",
-            num_nodes=nodes,
-            num_gpus=gpus,
-            auth_token_path=order.choices.auth_token,
-        )
+        joined = behind_ray.up(behind_ray.RAY, _launcher(order), order, cluster, document, limits, log)
+        return behind_ray.created(order, self.hosts[0], joined)
 
-    @contextmanager
-    def reach(self, order: Order) -> Iterator[Created]:
+    def reach(self, order: Order) -> AbstractContextManager[Created]:
         """Open a tunnel to the head's loopback, where job submission listens."""
         cluster = cluster_of(order.plan, order.choices, "local")
-        with ssh.tunnel(self.way, self.hosts[0], launcher.PORT) as port:
-            yield Created(
-                address=f"http://127.0.0.1:{port}",
-                num_nodes=cluster.num_nodes,
-                num_gpus=cluster.num_gpus,
-                auth_token_path=str(Path(order.directory) / launcher.TOKEN),
-            )
+        return behind_ray.reached(order, cluster, self.way, self.hosts[0])
 
     def shell(self, order: Order) -> tuple[str, ...]:
         """SSH to the head."""
@@ -152,13 +137,7 @@ class HostsCloud:
 
     def extend(self, order: Order, deadline: datetime) -> None:
         """Write new limits on every host."""
-        made = _launcher(order)
-        launcher.refuse_without(made)
-        moved = reckoned.moved(watchdog.read(str(made.file(launcher.LIMITS))), order, deadline)
-        done = launcher.spread(made, moved)
-        if done < len(self.hosts):
-            raise CloudFault("not-joined", f"the deadline was moved on {done} of {len(self.hosts)} hosts")
-        watchdog.write(str(made.file(launcher.LIMITS)), moved)
+        behind_ray.move_deadline(behind_ray.RAY, _launcher(order), order, deadline, lambda: self.hosts)
 
     # ------------------------------------------------------------------------------------ down
 
@@ -233,12 +212,7 @@ class HostsCloud:
 
 
 def _launcher(order: Order) -> launcher.Launcher:
-    return launcher.Launcher(directory=order.directory, launch_id=order.launch_id, own_temp=True)
-
-
-def right_kind(cluster: Cluster) -> str:
-    """Resource that every node of the plan's GPUs has."""
-    return f"accelerator_type:{cluster.gpu.ray_accelerator_type}"
+    return behind_ray.launcher_of(order, own_temp=True)
 
 
 def _host_check(host: str, answer: HostFacts | CloudFault, order: Order) -> PreflightCheck:

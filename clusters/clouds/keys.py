@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from clusters.clouds.base import CloudFault
+from clusters.faults import CloudFault
 
 KEY = "key"
 _KEYGEN_S = 30.0

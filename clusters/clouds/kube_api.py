@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from clusters.clouds.base import CloudFault, FaultKind
 from clusters.config.guards import LAUNCH_TAG
+from clusters.faults import CloudFault, FaultKind, is_absent, is_conflict
 from planner.types import Record
 
 GROUP, VERSION = "ray.io", "v1"
@@ -55,7 +55,7 @@ class Api:
                 )
             )
         except CloudFault as fault:
-            if _is_absent(fault):
+            if is_absent(fault):
                 return None
             raise
         return found
@@ -85,7 +85,7 @@ class Api:
                 )
             )
         except CloudFault as fault:
-            there = self.get(plural, body["metadata"]["name"]) if "(409)" in str(fault) else None
+            there = self.get(plural, body["metadata"]["name"]) if is_conflict(fault) else None
             if there is None or label_of(there) != label_of(body):
                 raise
 
@@ -203,7 +203,7 @@ class Api:
         try:
             _asked(ask)
         except CloudFault as fault:
-            if not _is_absent(fault):
+            if not is_absent(fault):
                 raise
 
 
@@ -259,8 +259,4 @@ def _sorted(error: Any) -> CloudFault:  # noqa: ANN401 (the library has no types
     if status == 403 and _QUOTA.search(said):
         kind = "quota"
     hint = "kubectl auth can-i --list" if kind == "permission" else ""
-    return CloudFault(kind, f"Kubernetes answered ({status}): {said}", hint)
-
-
-def _is_absent(fault: CloudFault) -> bool:
-    return "(404)" in str(fault)
+    return CloudFault(kind, f"Kubernetes answered ({status}): {said}", hint, status=status or None)

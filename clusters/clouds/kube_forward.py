@@ -45,7 +45,7 @@ def _serve(server: socket.socket, open_: Open, port: int, stopped: threading.Eve
 
 def _join(near: socket.socket, open_: Open, port: int) -> None:
     """Connect one local connection with the pod; what cannot be opened is closed, as a refused port is."""
-    from clusters.clouds.base import CloudFault
+    from clusters.faults import CloudFault
 
     with near:
         try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from clusters.clouds.base import CloudFault, PreflightCheck
+from clusters.clouds.base import PreflightCheck
 from clusters.clouds.kube_api import CLUSTERS, GROUP, JOBS, Api, Document
 from clusters.config import versions
 from clusters.config.nodes import Cluster
+from clusters.faults import CloudFault, is_absent
 
 RIGHTS = (
     ("create", JOBS, GROUP),
@@ -45,7 +46,7 @@ def _of(name: str, look: Callable[[], PreflightCheck]) -> PreflightCheck:
         return look()
     except CloudFault as fault:
         hint = fault.hint
-        if name == "KubeRay" and "(404)" in str(fault):
+        if name == "KubeRay" and is_absent(fault):
             hint = "helm install kuberay-operator kuberay/kuberay-operator"
         return PreflightCheck(name=name, passed=False, detail=str(fault), hint=hint)
 

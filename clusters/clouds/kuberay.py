@@ -19,13 +19,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import cast
 
+from clusters.backend.shell import Log
 from clusters.clouds import kube_preflight
-from clusters.clouds.base import CloudFault, Created, FaultKind, Log, Order, Place, PreflightCheck
+from clusters.clouds.base import Created, Order, Place, PreflightCheck
 from clusters.clouds.kube_api import CLUSTERS, JOBS, Access, Api, Document, label_of
 from clusters.clouds.kube_forward import forwarded
 from clusters.config import emit, versions
 from clusters.config.choices import Choices
 from clusters.config.nodes import Cluster, cluster_of
+from clusters.faults import CloudFault, FaultKind
 from planner.launched import CloudKind, Resource
 
 DASHBOARD = 8265

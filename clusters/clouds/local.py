@@ -18,9 +18,11 @@ from decimal import Decimal
 from pathlib import Path
 
 from clusters import watchdog
-from clusters.backend import here
+from clusters.backend import documents, here
+from clusters.backend.shell import Log
 from clusters.clouds import reckoned
-from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
+from clusters.clouds.base import Created, Order, Place, PreflightCheck
+from clusters.faults import CloudFault
 from planner import units
 from planner.launched import CloudKind, Resource
 
@@ -180,7 +182,7 @@ def _marks(launch_id: str) -> tuple[tuple[str, str], ...]:
     return (
         (watchdog.MARK, launch_id),
         (here.MARK, launch_id),
-        ("RAY_JOB_STOP_WAIT_TIME_S", str(round(reckoned.GRACE_S))),
+        ("RAY_JOB_STOP_WAIT_TIME_S", str(round(documents.GRACE_S))),
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from clusters import watchdog
+from clusters.backend.documents import GRACE_S
 from clusters.clouds.base import Order
 from planner.results import Plan
 
-GRACE_S = 120.0
 WORKER_BYTES = 400 * 1024**2  # of a Ray worker with torch, before the model (383 to 391 MiB, Ray 2.60)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import requests
 import requests.auth
 
-from clusters.clouds.base import CloudFault
+from clusters.faults import CloudFault, is_absent, is_conflict
 from planner.types import Record
 
 _TIMEOUT_S = (10.0, 30.0)
@@ -155,11 +156,17 @@ class Rest:
         return document
 
 
-def is_absent(fault: CloudFault) -> bool:
-    """Whether the cloud answered that there is no such thing."""
-    return "(404)" in str(fault)
+@contextmanager
+def deleting(by_hand: str) -> Iterator[None]:
+    """What is gone already is no error; what something is in the way of is a ``timeout``: ask again later.
 
-
-def is_in_use(fault: CloudFault) -> bool:
-    """Whether the cloud answered that something is in the way: ask again later."""
-    return "(409)" in str(fault) or fault.kind == "timeout"
+    ``by_hand``: command that deletes the thing without us.
+    """
+    try:
+        yield
+    except CloudFault as fault:
+        if is_absent(fault):
+            return
+        if is_conflict(fault) or fault.kind == "timeout":
+            raise CloudFault("timeout", f"still in use: {fault}", by_hand, status=fault.status) from None
+        raise

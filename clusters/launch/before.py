@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from clusters.clouds.base import Cloud, CloudFault, Place, PreflightCheck
+from clusters.clouds.base import Cloud, Place, PreflightCheck
+from clusters.faults import CloudFault
 from clusters.launch import blocks, pricing
 from clusters.launch.nouns import (
     FAILED,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from clusters.clouds.base import CloudFault, Created, Order, Place
+from clusters.clouds.base import Created, Order, Place
+from clusters.faults import CloudFault
 from clusters.launch import blocks, pricing, teardown
 from clusters.launch.before import Priced, first_place
 from clusters.launch.nouns import PriceItem

@@ -7,7 +7,7 @@ import signal
 from contextlib import ExitStack
 from datetime import timedelta
 
-from clusters.clouds.base import CloudFault
+from clusters.faults import CloudFault
 from clusters.launch import ending
 from clusters.launch.nouns import DONE, MAY_BILL, Finished, Hands
 from clusters.launch.patience import retrying

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusters.clouds.base import CloudFault
+from clusters.faults import CloudFault
 from clusters.launch import teardown
 from clusters.launch.before import Stopped, stopped_by
 from clusters.launch.creating import NotReleased

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 
-from clusters.clouds.base import CloudFault, Created, Order
+from clusters.clouds.base import Created, Order
+from clusters.faults import CloudFault
 from clusters.launch import before, blocks, creating, ending, proving, spot
 from clusters.launch.interrupts import Interrupted
 from clusters.launch.nouns import (

@@ -8,7 +8,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal, Protocol
 
-from clusters.clouds.base import Cloud, Created, Log, Order, PreflightCheck
+from clusters.backend.shell import Log
+from clusters.clouds.base import Cloud, Created, Order, PreflightCheck
 from clusters.config.choices import Choices
 from clusters.launch.interrupts import Interrupts
 from clusters.ledger.store import Ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from clusters.clouds.base import CloudFault, FaultKind
+from clusters.faults import CloudFault, FaultKind
 from clusters.launch.nouns import Hands, Limits
 
 PASSING: tuple[FaultKind, ...] = ("throttling", "timeout", "connection")

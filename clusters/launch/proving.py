@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from clusters.clouds.base import CloudFault, Order
+from clusters.clouds.base import Order
+from clusters.faults import CloudFault
 from clusters.launch import blocks
 from clusters.launch.nouns import Work
 from clusters.launch.patience import retrying

@@ -11,7 +11,8 @@ import json
 import re
 from datetime import datetime
 
-from clusters.clouds.base import CloudFault, Created
+from clusters.clouds.base import Created
+from clusters.faults import CloudFault
 from clusters.launch import before, creating, ending, proving, teardown
 from clusters.launch.interrupts import Interrupted
 from clusters.launch.nouns import DONE, FAILED, Finished, Work

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from clusters.clouds.base import Cloud, CloudFault, Order
+from clusters.clouds.base import Cloud, Order
+from clusters.faults import CloudFault
 from clusters.launch.nouns import Hands, Limits
 from clusters.launch.patience import retrying
 from planner.launched import Resource, ResourceKind

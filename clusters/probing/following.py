@@ -22,6 +22,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from clusters.backend.jobs import Job, Jobs, JobsError, JobState
+from clusters.backend.shell import Log
 from clusters.probe.progress import Progress, read_progress, read_result
 from clusters.probe.request import ProbeRequest, to_json
 from planner.probed import Failure, ProbeResult
@@ -33,7 +34,6 @@ LEAVE_S = 15.0
 _TICK_S = 0.5
 _LAST_LINES = 8
 
-Log = Callable[[str], None]
 Tell = Callable[[Progress], None]
 
 

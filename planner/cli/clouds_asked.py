@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from clusters.clouds.base import Cloud, CloudFault
+from clusters.clouds.base import Cloud
 from clusters.clouds.marks import Marked, Marks
 from clusters.clouds.registry import cloud_for
 from clusters.config.choices import Choices
+from clusters.faults import CloudFault
 from clusters.launch import adopting
 from clusters.launch.adopting import Orphan
 from clusters.launch.nouns import Hands, Work

@@ -6,7 +6,8 @@ import tempfile
 
 import typer
 
-from clusters.clouds.base import CloudFault, PreflightCheck
+from clusters.clouds.base import PreflightCheck
+from clusters.faults import CloudFault
 from clusters.launch import before
 from clusters.launch.nouns import FAILED, NO_CREDENTIALS, Hands, LaunchRequest
 from planner.cli import launch_hands, launch_request, ledger, screens_launch, text

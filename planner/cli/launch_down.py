@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clusters.clouds.base import CloudFault
+from clusters.faults import CloudFault
 from clusters.launch import adopting, down, teardown
 from clusters.launch.adopting import Orphan
 from clusters.launch.nouns import DONE, FAILED, MAY_BILL, USAGE, Finished, Hands, Limits

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import typer
 
-from clusters.clouds.base import CloudFault
+from clusters.faults import CloudFault
 from clusters.launch.running import Running, read_work
 from planner import spend, units
 from planner.cli import launch_hands, launches_found

@@ -13,13 +13,15 @@ from decimal import Decimal
 
 from clusters.backend import jobs as backend
 from clusters.backend.jobs import Job, Jobs, JobsError
-from clusters.clouds.base import Cloud, CloudFault, Created, FaultKind, Log
+from clusters.backend.shell import Log
+from clusters.clouds.base import Cloud, Created
 from clusters.clouds.registry import cloud_for
+from clusters.faults import CloudFault, FaultKind
 from clusters.launch.interrupts import Interrupts
 from clusters.launch.nouns import Hands, LaunchRequest, Screen
-from clusters.launch.scrub import scrubber
 from clusters.ledger.store import Ledger
 from clusters.probing import ProbeError, Wishes, probe, request_of
+from clusters.scrub import scrubber
 from planner.cli import calibration_store, launch_next, store
 from planner.cli.probe import keep_measured
 from planner.cli.probe_progress import ProgressLine

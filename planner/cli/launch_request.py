@@ -13,7 +13,7 @@ from clusters.config.choices import Choices, format_of
 from clusters.launch import blocks
 from clusters.launch.nouns import LaunchRequest, Limits
 from clusters.launch.pricing import MACHINES_OF_THEIR_OWN, price_items, usd_per_hour
-from clusters.launch.scrub import secrets_of
+from clusters.scrub import secrets_of
 from planner import units
 from planner.cli import budgets, cluster, ledger, store
 from planner.cli.request import Options

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from clusters.clouds.base import PreflightCheck
 from clusters.launch.nouns import Confirmation, Finished
-from clusters.launch.scrub import scrubber
+from clusters.scrub import scrubber
 from planner import spend
 from planner.cli import screens_launch, text
 from planner.launched import Event, Launch

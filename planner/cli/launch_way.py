@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from clusters.clouds.base import Cloud, CloudFault, Order
+from clusters.clouds.base import Cloud, Order
+from clusters.faults import CloudFault
 from clusters.launch.running import read_work
 from planner.cli import launch_hands, launches_found
 from planner.cli.launch_screen import screen_for

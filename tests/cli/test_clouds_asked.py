@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from clusters.clouds.base import CloudFault
 from clusters.config.choices import Choices
+from clusters.faults import CloudFault
 from clusters.launch import machine
 from planner.cli import clouds_asked, store
 from planner.launched import Resource

@@ -10,10 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from clusters.clouds.base import CloudFault
+from clusters.faults import CloudFault
 from clusters.launch.interrupts import Interrupted
-from clusters.launch.scrub import scrubber
 from clusters.ledger.store import Ledger
+from clusters.scrub import scrubber
 from planner.cli import launch_hands, launch_next, main, store
 from planner.cli.schema import document_of
 from tests.clusters import tools

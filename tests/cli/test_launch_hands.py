@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from clusters.backend.jobs import Job, JobsError, JobState
-from clusters.clouds.base import CloudFault, Created
+from clusters.clouds.base import Created
+from clusters.faults import CloudFault
 from planner.cli import launch_hands, launch_next, launches_found, ledger, store
 from planner.cli.launch_hands import RealProving, ask_of_terminal, price_now
 from planner.errors import UserError

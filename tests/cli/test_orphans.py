@@ -10,10 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from clusters.clouds.base import CloudFault
 from clusters.clouds.marks import Marks
-from clusters.launch.scrub import scrubber
+from clusters.faults import CloudFault
 from clusters.ledger.store import Ledger
+from clusters.scrub import scrubber
 from planner.cli import launch_hands, launch_next, main, store
 from planner.cli.launches_orphans import OrphansDocument
 from planner.launched import Launch, Resource

@@ -17,8 +17,9 @@ import requests
 
 from clusters import watchdog
 from clusters.backend import launcher
-from clusters.clouds.base import CloudFault, Order, Place
+from clusters.clouds.base import Order, Place
 from clusters.clouds.hosts import HostsCloud
+from clusters.faults import CloudFault
 from planner.results import Plan
 from tests.clusters import lab, tools
 

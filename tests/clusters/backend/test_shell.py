@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clusters import watchdog
 from clusters.backend import shell
-from clusters.launch.scrub import scrubber
+from clusters.scrub import scrubber
 
 SECRET = "planted/secret+of+somebody/0123456789abcd"
 

@@ -4,7 +4,7 @@ import copy
 
 from clusters import watchdog
 from clusters.backend.launcher import Launcher
-from clusters.clouds.base import Log
+from clusters.backend.shell import Log
 
 
 class RayWithoutSsh:

@@ -8,7 +8,7 @@ import requests
 
 from clusters import watchdog
 from clusters.backend.launcher import Launcher
-from clusters.clouds.base import Log
+from clusters.backend.shell import Log
 from tests.clusters.clouds.rest_fake import TOKEN, Document
 
 Start = Callable[[Document, Document, bool, int], None]  # document, node_config, is head, number

@@ -12,7 +12,8 @@ import pytest
 from moto import mock_aws
 
 from clusters.clouds.aws import AwsCloud
-from clusters.clouds.base import CloudFault, Created, Order, Place
+from clusters.clouds.base import Created, Order, Place
+from clusters.faults import CloudFault
 from planner.launched import Resource
 from planner.results import Plan
 from tests.clusters import tools

@@ -9,7 +9,8 @@ import pytest
 from moto import mock_aws
 
 from clusters.clouds.aws import AwsCloud
-from clusters.clouds.base import CloudFault, Order, Place, PreflightCheck
+from clusters.clouds.base import Order, Place, PreflightCheck
+from clusters.faults import CloudFault
 from clusters.launch import machine
 from planner.results import Plan
 from tests.clusters import tools

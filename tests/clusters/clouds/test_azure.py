@@ -10,9 +10,10 @@ import pytest
 
 from clusters.clouds import azure_api, azure_preflight
 from clusters.clouds.azure import AzureCloud, peering
-from clusters.clouds.base import CloudFault, Order, Place
+from clusters.clouds.base import Order, Place
 from clusters.clouds.marks import Marked
 from clusters.clouds.registry import cloud_for
+from clusters.faults import CloudFault
 from clusters.launch import down, machine
 from clusters.launch.nouns import LaunchRequest
 from planner.launched import Resource
@@ -369,7 +370,7 @@ def tunnels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         opened.append(host)
         yield 1234
 
-    monkeypatch.setattr("clusters.clouds.azure.ssh.tunnel", tunnel)
+    monkeypatch.setattr("clusters.clouds.behind_ray.ssh.tunnel", tunnel)
     return opened
 
 

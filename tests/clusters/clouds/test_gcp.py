@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from clusters.clouds import codes, gcp_api, gcp_preflight, rest
-from clusters.clouds.base import CloudFault, Order, Place
+from clusters.clouds.base import Order, Place
 from clusters.clouds.gcp import GcpCloud
 from clusters.clouds.gcp_api import Hosts
 from clusters.clouds.marks import Marked
 from clusters.clouds.registry import cloud_for
+from clusters.faults import CloudFault
 from clusters.launch import down, machine
 from planner.launched import Resource
 from tests.clusters import tools
@@ -428,7 +429,7 @@ def tunnels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         opened.append(host)
         yield 1234
 
-    monkeypatch.setattr("clusters.clouds.gcp.ssh.tunnel", tunnel)
+    monkeypatch.setattr("clusters.clouds.behind_ray.ssh.tunnel", tunnel)
     return opened
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from clusters.clouds.base import CloudFault, Order, Place
+from clusters.clouds.base import Order, Place
 from clusters.clouds.hosts import HostFacts, HostsCloud, _host_check
 from clusters.clouds.registry import cloud_for
+from clusters.faults import CloudFault
 from planner.errors import UserError
 from planner.launched import Resource
 from tests.clusters import tools

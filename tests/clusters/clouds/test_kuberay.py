@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from clusters.clouds.base import CloudFault, Order, Place
+from clusters.clouds.base import Order, Place
 from clusters.clouds.kuberay import KubeRayCloud
 from clusters.clouds.registry import cloud_for
+from clusters.faults import CloudFault
 from tests.clusters import tools
 from tests.clusters.clouds.kube_fake import TOKEN, Behaviour, FakeKube
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from clusters.clouds import local
-from clusters.clouds.base import CloudFault, Order, Place
+from clusters.clouds.base import Order, Place
 from clusters.clouds.local import LocalCloud
+from clusters.faults import CloudFault
 from planner.launched import Resource
 from planner.results import Plan
 from tests.cli.conftest import memory

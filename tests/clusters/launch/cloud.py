@@ -7,7 +7,9 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
+from clusters.backend.shell import Log
+from clusters.clouds.base import Created, Order, Place, PreflightCheck
+from clusters.faults import CloudFault
 from planner.launched import CloudKind, Resource
 
 Step = str  # name of a method of the cloud

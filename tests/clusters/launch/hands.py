@@ -5,11 +5,13 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from clusters.clouds.base import Cloud, CloudFault, Created, Log, PreflightCheck
+from clusters.backend.shell import Log
+from clusters.clouds.base import Cloud, Created, PreflightCheck
+from clusters.faults import CloudFault
 from clusters.launch.interrupts import Interrupts
 from clusters.launch.nouns import Confirmation, Hands, LaunchRequest, Limits
-from clusters.launch.scrub import scrubber
 from clusters.ledger.store import Ledger
+from clusters.scrub import scrubber
 from planner.launched import Event, Launch
 from planner.probed import Check, Failure, ProbeResult, ProbeVerdict, Repriced
 from planner.results import Plan

@@ -12,14 +12,16 @@ from pathlib import Path
 import botocore.exceptions as boto
 
 from clusters import watchdog
-from clusters.backend import faults
+from clusters.backend import sorting
 from clusters.backend.launcher import Launcher
+from clusters.backend.shell import Log
 from clusters.clouds.aws import AwsCloud
-from clusters.clouds.base import CloudFault, Created, Log, Order
+from clusters.clouds.base import Created, Order
+from clusters.faults import CloudFault
 from clusters.launch import down, machine
 from clusters.launch.nouns import Finished, Hands
-from clusters.launch.scrub import scrubber
 from clusters.ledger.store import Ledger
+from clusters.scrub import scrubber
 from planner.launched import STATES, Launch, Resource, Transition
 from tests.clusters import tools
 from tests.clusters.clouds.stand_in import RayWithoutSsh
@@ -87,7 +89,7 @@ class RayStandIn(RayWithoutSsh):
         try:
             super().up(launch, document, limits, timeout_s, log)
         except (boto.ClientError, boto.BotoCoreError) as error:  # Ray prints it; the launcher reads that
-            raise faults.of_launcher("ray up", f"{type(error).__name__}: {error}", timed_out=False) from None
+            raise sorting.of_launcher("ray up", f"{type(error).__name__}: {error}", timed_out=False) from None
         tags = [{"Key": "plan-launch", "Value": launch.launch_id}]
         self.ec2.create_volume(
             AvailabilityZone=ZONES[0],

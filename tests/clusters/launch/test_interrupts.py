@@ -58,7 +58,7 @@ def test_a_second_signal_does_not_cut_the_teardown_short(tmp_path: Path):
 
 
 def test_a_signal_while_one_candidate_is_torn_down_ends_the_search(tmp_path: Path):
-    from clusters.clouds.base import CloudFault
+    from clusters.faults import CloudFault
     from tests.clusters.launch.test_machine import other
 
     cloud = FileCloud(tmp_path)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from clusters.launch import down, machine
-from clusters.launch.scrub import scrubber
 from clusters.ledger.store import Ledger
+from clusters.scrub import scrubber
 from planner.launched import STATES, Transition
 from tests.clusters.launch.cloud import FileCloud
 from tests.clusters.launch.hands import Clock, Proving, Screen, hands, request

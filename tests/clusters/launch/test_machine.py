@@ -6,7 +6,8 @@ from typing import get_args
 
 import pytest
 
-from clusters.clouds.base import CloudFault, PreflightCheck
+from clusters.clouds.base import PreflightCheck
+from clusters.faults import CloudFault
 from clusters.launch import down, machine, teardown
 from clusters.launch.interrupts import Interrupted
 from clusters.launch.machine import RefusedError

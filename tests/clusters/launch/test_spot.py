@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from clusters.clouds.base import CloudFault, Created, Log
+from clusters.backend.shell import Log
+from clusters.clouds.base import Created
 from clusters.clouds.base import Order as AnOrder
+from clusters.faults import CloudFault
 from clusters.launch import machine
 from clusters.launch.interrupts import Interrupted
 from clusters.launch.nouns import Finished

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from clusters.launch.scrub import scrubber
 from clusters.ledger import locks
 from clusters.ledger.locks import HeldError
 from clusters.ledger.schema import MIGRATIONS, LedgerError, connect
 from clusters.ledger.store import Ledger, LiveLaunchError
+from clusters.scrub import scrubber
 from planner.errors import UserError
 from planner.launched import STATES, Launch, PricePoint, Transition
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusters.launch.scrub import scrubber
+from clusters.scrub import scrubber
 
 
 @pytest.mark.parametrize(

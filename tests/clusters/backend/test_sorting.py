@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusters.backend import faults
+from clusters.backend import sorting
 from clusters.backend.launcher import joined_in
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -27,19 +27,19 @@ def recorded(name: str) -> str:
     ],
 )
 def test_a_recorded_failure_is_sorted_and_says_what_happened(name: str, kind: str, words: str):
-    fault = faults.of_launcher("ray up", recorded(name), timed_out=False)
+    fault = sorting.of_launcher("ray up", recorded(name), timed_out=False)
     assert fault.kind == kind
     assert words in str(fault)
     assert fault.log.splitlines()[-1] == recorded(name).splitlines()[-1]
 
 
 def test_a_host_that_never_answered_is_unreachable_also_when_time_was_over():
-    assert faults.of_launcher("ray up", recorded("ssh_unreachable"), timed_out=True).kind == "unreachable"
+    assert sorting.of_launcher("ray up", recorded("ssh_unreachable"), timed_out=True).kind == "unreachable"
 
 
 def test_silence_until_the_end_is_a_time_out():
-    assert faults.of_launcher("ray up", "", timed_out=True).kind == "timeout"
-    assert str(faults.of_launcher("ray up", "", timed_out=False)) == "ray up failed: it said nothing"
+    assert sorting.of_launcher("ray up", "", timed_out=True).kind == "timeout"
+    assert str(sorting.of_launcher("ray up", "", timed_out=False)) == "ray up failed: it said nothing"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_silence_until_the_end_is_a_time_out():
     ],
 )
 def test_nodes_that_do_not_join_are_sorted_by_what_the_head_was_told(codes: str, kind: str):
-    fault = faults.of_nodes(4, 3, codes, "said")
+    fault = sorting.of_nodes(4, 3, codes, "said")
     assert fault.kind == kind
     assert str(fault).startswith("3 of 4 nodes joined")
 
@@ -67,7 +67,7 @@ def test_the_last_count_of_the_head_counts():
 def test_every_code_has_a_kind_once_with_source_and_date():
     text = files("clusters.backend").joinpath("data/aws_faults.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(text.splitlines()))
-    assert len({row["code"] for row in rows}) == len(rows) == len(faults.table())
+    assert len({row["code"] for row in rows}) == len(rows) == len(sorting.table())
     for row in rows:
         assert row["source"].startswith("docs.aws.amazon.com/")
         date.fromisoformat(row["date"])

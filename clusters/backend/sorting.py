@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import cast, get_args
 
-from clusters.clouds.base import CloudFault, FaultKind
+from clusters.faults import CloudFault, FaultKind
 
 _CODE = re.compile(r"(?:An error occurred|Node Launch Exception) \(([A-Za-z0-9.]+)\)")
 # Lines of the launcher and of ssh around what a host says; frames of a traceback.
