@@ -63,8 +63,7 @@ class Limits(NamedTuple):
     ``since_s``: from when on an hour costs ``usd_per_hour``. ``grace_s``: from SIGTERM to the job until the
     end. ``end``: ``here`` ends this machine's processes of the launch, ``aws`` terminates the instances with
     its tag, ``gcp`` and ``azure`` end the machine itself. ``address``: of Ray's job submission, where this
-    machine is the head. ``paths``: deleted at the end, separated by colons; ``head_paths``: on the head
-    alone.
+    machine is the head. ``paths``: deleted at the end, separated by colons; ``head_paths``: on it alone.
     """
 
     launch_id: str
@@ -127,11 +126,9 @@ def marked(launch_id: str | None) -> list[tuple[int, str, str]]:
 
 
 def _mark_of(environment: bytes) -> str | None:
-    for pair in environment.split(b"\0"):
-        key, _, value = pair.partition(b"=")
-        if key == MARK.encode():
-            return value.decode(errors="replace")
-    return None
+    mark = f"{MARK}=".encode()
+    found = [pair[len(mark) :] for pair in environment.split(b"\0") if pair.startswith(mark)]
+    return found[0].decode(errors="replace") if found else None
 
 
 def _homes(launch_id: str | None) -> list[tuple[int, str, str]]:
@@ -263,12 +260,11 @@ def _watch_once(path: str, is_head: bool) -> None:
 
 def facts(ports: list[int]) -> dict[str, object]:
     """What a host has and is; a count that cannot be read is ``None``. ``ports_taken``: of those asked."""
-    home = os.path.expanduser("~")
     return {
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "cpus": os.cpu_count(),
         "gpus": num_gpus(),
-        "disk_free_bytes": shutil.disk_usage(home).free,
+        "disk_free_bytes": shutil.disk_usage(os.path.expanduser("~")).free,
         "shm_free_bytes": shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else None,
         "time_s": time.time(),
         "ports_taken": [port for port in ports if _taken(port)],
@@ -281,12 +277,9 @@ def num_gpus() -> int | None:
         return 0
     try:
         listed = subprocess.run(
-            ["nvidia-smi", "-L"],
-            stdout=subprocess.PIPE,
-            timeout=_CALL_S,
+            ["nvidia-smi", "-L"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=_CALL_S,
             check=True,
-            stdin=subprocess.DEVNULL,
-        )
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
     return len([line for line in listed.stdout.splitlines() if line.strip()])
@@ -343,10 +336,9 @@ def _faults() -> tuple[str, int]:
 def _autoscaler(name: str) -> list[str]:
     """Last lines of a file of the head's autoscaler; none where it has not begun."""
     log = os.path.join(os.environ.get("RAY_TMPDIR", "/tmp"), "ray/session_latest/logs", name)
-    if not os.path.exists(log):
-        return []
-    with open(log, encoding="utf-8", errors="replace") as file:
+    with contextlib.suppress(FileNotFoundError), open(log, encoding="utf-8", errors="replace") as file:
         return file.read()[-200_000:].splitlines()
+    return []
 
 
 def spread(path: str, text: str) -> int:

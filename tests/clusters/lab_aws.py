@@ -21,8 +21,7 @@ import requests
 import yaml
 
 from clusters.clouds.aws import AwsCloud
-from clusters.clouds.base import Order, Place
-from clusters.faults import CloudFault
+from clusters.clouds.base import CloudFault, Order, Place
 from planner.results import Plan
 from tests.clusters import tools
 from tests.clusters.lab import PATIENT, Host, search_path, sh

@@ -22,13 +22,11 @@ from pathlib import Path
 import boto3
 
 from clusters.backend.jobs import connect
-from clusters.backend.shell import Log
 from clusters.clouds import aws
 from clusters.clouds.aws import AwsCloud
-from clusters.clouds.base import Created, Order, Place, PreflightCheck
+from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
 from clusters.config.nodes import cluster_of
 from clusters.config.yaml_text import to_yaml
-from clusters.faults import CloudFault
 from clusters.launch import down, machine
 from clusters.launch.nouns import Confirmation, Finished, Hands, LaunchRequest, Limits
 from clusters.launch.running import order_of
