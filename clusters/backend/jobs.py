@@ -128,7 +128,7 @@ class Jobs:
             yield rest
 
     def nodes(self) -> list[dict[str, object]]:
-        """Nodes of the cluster, in the words of ``ray.nodes()``: ``Alive``, ``Resources``, names."""
+        """Nodes of the cluster, dead ones too, in the words of ``ray.nodes()``: ``Alive``, address, name."""
         with _errors(self.address):
             answer = self._client._do_request("GET", "/api/v0/nodes?detail=1&limit=10000")
             answer.raise_for_status()
@@ -136,6 +136,7 @@ class Jobs:
         return [
             {
                 "NodeID": each["node_id"],
+                "NodeManagerAddress": each.get("node_ip"),
                 "NodeManagerHostname": each.get("node_name") or each.get("node_ip"),
                 "Alive": each["state"] == "ALIVE",
                 "Resources": each.get("resources_total") or {},

@@ -64,7 +64,8 @@ def torn_down(run: Running, message: str, exit_code: int, hint: str = "") -> Fin
     """Delete everything of the launch; ``exit_code`` holds if it is gone, 6 if it may still bill."""
     run.hands.interrupts.hold()
     if _nothing_yet(run.launch()):
-        return _over(run, "torn_down", exit_code, message, hint)
+        finished = _over(run, "torn_down", exit_code, f"{message}; nothing was created", hint)
+        return finished.model_copy(update={"message": message, "nothing_created": True})
     return cleared(run, message, exit_code, hint)
 
 

@@ -120,7 +120,10 @@ class Work(Record):
 
 
 class Finished(Record):
-    """How a launch ended. ``elsewhere``: another region, or any other candidate, may do."""
+    """How a launch ended. ``elsewhere``: another region, or any other candidate, may do.
+
+    ``nothing_created``: it ended before any create was begun, so there was nothing to tear down.
+    """
 
     launch_id: str
     outcome: Outcome
@@ -130,6 +133,7 @@ class Finished(Record):
     left: tuple[Resource, ...] = ()
     elsewhere: Elsewhere | None = None
     ceiling: Ceiling | None = None
+    nothing_created: bool = False
 
 
 class Screen(Protocol):

@@ -47,8 +47,8 @@ def prove(run: Running, order: Order) -> ProbeVerdict:
     run.hands.ledger.save(run.launch().model_copy(update={"verdict": verdict}))
     run.hands.screen.verdict(verdict, run.launch())
     if verdict.verdict != "pass":
-        failed = ", ".join(c.name for c in verdict.checks if c.passed is False) or "a check"
-        raise ProbeFailed(f"probe failed: {failed}", verdict.advice)
+        failed = ", ".join(dict.fromkeys(c.name for c in verdict.checks if c.passed is False)) or "a check"
+        raise ProbeFailed(f"probe failed: {failed}{_lost_hosts(result)}", verdict.advice)
     _refuse_over_budget(run, verdict)
     return verdict
 
@@ -70,6 +70,12 @@ def _probed(run: Running, order: Order) -> ProbeResult:
         raise ProbeFailed(f"probe failed: {fault}") from fault
     run.hands.ledger.write_note(run.id, RESULT, result.model_dump_json())
     return result
+
+
+def _lost_hosts(result: ProbeResult) -> str:
+    """Name the hosts whose processes are gone; empty where none is known."""
+    hosts = [f.node for f in result.failures if f.kind == "worker-lost" and f.node is not None]
+    return f"; lost: {', '.join(dict.fromkeys(hosts))}" if hosts else ""
 
 
 def _refuse_over_budget(run: Running, verdict: ProbeVerdict) -> None:

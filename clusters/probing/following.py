@@ -11,7 +11,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -69,7 +69,7 @@ def probe(
     stops the job and is raised again.
     """
     started = datetime.now(UTC)
-    heard = _Heard()
+    heard, dead_before = _Heard(), _dead(jobs)
     with shipped(request, user_code) as directory:
         try:
             job_id = jobs.submit(_job(request, directory, python))
@@ -77,7 +77,8 @@ def probe(
             raise ProbeError(str(error)) from error
     with _stopping(jobs, job_id, stop_s):
         ended = _follow(jobs, job_id, request.probe_timeout_s + GRACE_S, heard, tell, log)
-        return _result(jobs, job_id, heard, ended, request, started)
+        result = _result(jobs, job_id, heard, ended, request, started)
+        return _with_lost_hosts(result, _dead(jobs), dead_before) if result.failures else result
 
 
 def _job(request: ProbeRequest, directory: Path, python: str) -> Job:
@@ -193,6 +194,32 @@ def _result(
         num_params=None,
         failures=(failure,),
     )
+
+
+def _dead(jobs: Jobs) -> dict[str, str]:
+    """Addresses of hosts that Ray counts as dead, by the ids of their nodes; none where it does not answer.
+
+    Ray lists a host that lost its power once its health checks have failed, also where another replaced it.
+    """
+    try:
+        nodes = jobs.nodes()
+    except JobsError:
+        return {}
+    return {str(n["NodeID"]): str(n["NodeManagerAddress"]) for n in nodes if not n["Alive"]}
+
+
+def _with_lost_hosts(
+    result: ProbeResult, dead: Mapping[str, str], dead_before: Mapping[str, str]
+) -> ProbeResult:
+    """Name the hosts that were lost during the probe, before what followed from it."""
+    lost = [
+        Failure(
+            kind="worker-lost", phase=result.failures[0].phase, rank=None, node=dead[node],
+            message=f"host {dead[node]} is lost, Ray counts its node as dead",
+        )
+        for node in sorted(dead.keys() - dead_before.keys(), key=lambda node: dead[node])
+    ]  # fmt: skip
+    return result.model_copy(update={"failures": (*lost, *result.failures)})
 
 
 def _state(jobs: Jobs, job_id: str) -> JobState | None:

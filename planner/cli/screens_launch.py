@@ -136,7 +136,8 @@ def event(e: Event, since: datetime) -> str:
 
 def ended(f: Finished, spent: Decimal | None, term: Terminal) -> str:
     """How it ended and what was spent."""
-    lines = text.paragraph(f"{f.launch_id}: {_TELL_OUTCOME[f.outcome]}. {f.message}", term)
+    outcome = "nothing was created" if f.nothing_created else _TELL_OUTCOME[f.outcome]
+    lines = text.paragraph(f"{f.launch_id}: {outcome}. {f.message}", term)
     if spent is not None:
         lines.append(f"Spent {units.usd_exact(spent)}.")
     if f.outcome == "may_still_bill":

@@ -139,9 +139,14 @@ def test_what_may_still_bill_exits_with_six_and_says_how_to_delete_it(
     assert f"plan down {launches()[0].id}" in err
 
 
-def test_missing_credentials_exit_with_four(proving: Proving, cloud: FileCloud):
+def test_missing_credentials_exit_with_four(
+    proving: Proving, cloud: FileCloud, capsys: pytest.CaptureFixture[str]
+):
     cloud.faults["preflight"] = [CloudFault("credentials", "none found", "aws configure")]
     assert launch() == 4
+    out = capsys.readouterr().out
+    assert "nothing was created. none found" in out
+    assert "torn down" not in out
 
 
 def test_ctrl_c_before_commit_exits_with_130_and_leaves_nothing(proving: Proving, cloud: FileCloud):

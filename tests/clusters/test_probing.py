@@ -24,6 +24,16 @@ class Scripted:
         self.submitted: list[Job] = []
         self.shipped: list[str] = []
         self.stopped: list[str] = []
+        self.alive = [{"10.0.0.2": True, "10.0.0.3": True}]  # the last answer stays
+
+    def nodes(self) -> list[dict[str, object]]:
+        if self.lost:
+            raise JobsError("unreachable", "no answer from http://head:8265")
+        now = self.alive.pop(0) if len(self.alive) > 1 else self.alive[0]
+        return [
+            {"NodeID": f"n-{ip}", "NodeManagerAddress": ip, "Alive": alive, "Resources": {}}
+            for ip, alive in now.items()
+        ]
 
     def submit(self, job: Job) -> str:
         assert job.working_dir is not None
@@ -143,6 +153,31 @@ def test_a_probe_that_overruns_its_time_is_stopped(monkeypatch: pytest.MonkeyPat
 def test_a_cluster_that_goes_away_is_said() -> None:
     found, _, _ = run(Scripted([progress_line(STEPS)], lost=True))
     assert (found.failures[0].kind, found.failures[0].phase) == ("worker-lost", "steps")
+
+
+def test_a_host_that_was_lost_during_the_probe_is_named_first() -> None:
+    jobs = Scripted([progress_line(STEPS), "a rank went away"])
+    jobs.alive = [
+        {"10.0.0.2": True, "10.0.0.3": True, "10.0.0.9": False},  # one that was dead before is none of ours
+        {"10.0.0.2": True, "10.0.0.3": False, "10.0.0.9": False},
+    ]
+    found, _, _ = run(jobs)
+    lost, other = found.failures
+    assert (lost.kind, lost.phase, lost.node) == ("worker-lost", "steps", "10.0.0.3")
+    assert "host 10.0.0.3 is lost" in lost.message
+    assert other.kind == "error"
+
+
+def test_a_probe_that_fails_with_all_hosts_alive_names_none() -> None:
+    found, _, _ = run(Scripted([progress_line(STEPS), "RuntimeError"]))
+    assert [f.node for f in found.failures] == [None]
+
+
+def test_a_probe_that_passes_names_no_host_that_dies_later() -> None:
+    jobs = Scripted([answer()], "succeeded")
+    jobs.alive = [{"10.0.0.2": True}, {"10.0.0.2": False}]
+    found, _, _ = run(jobs)
+    assert found.failures == ()
 
 
 def test_an_interrupt_stops_the_job() -> None:

@@ -78,6 +78,7 @@ class Proving:
         self.jobs: list[str] = []
         self.takes_s = 240.0
         self.failure: str | None = None  # kind of a failure in the result
+        self.failed_on: str | None = None  # host of that failure
         self.clock: Clock | None = None
 
     def probe(self, created: Created, plan: Plan, timeout_s: float, log: Log) -> ProbeResult:
@@ -87,7 +88,9 @@ class Proving:
             self.clock.sleep(min(self.takes_s, timeout_s))
         if self.probe_faults:
             raise self.probe_faults.pop(0)
-        failure = Failure(kind=self.failure, phase="steps", rank=0, node=None) if self.failure else None
+        failure = (
+            Failure(kind=self.failure, phase="steps", rank=0, node=self.failed_on) if self.failure else None
+        )
         return ProbeResult(
             failures=() if failure is None else (failure,),
             started=tools.NOW,

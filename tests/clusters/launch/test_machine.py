@@ -128,6 +128,26 @@ def test_missing_credentials_exit_with_four(tmp_path: Path, cloud: FileCloud):
     assert machine.launch(request(tmp_path), hands(tmp_path, cloud, ids=["l-50"])).exit_code == 4
 
 
+def test_what_failed_before_any_create_is_told_as_nothing_created(tmp_path: Path, cloud: FileCloud):
+    cloud.failed_checks = (PreflightCheck(name="image", passed=False, detail="is not there", hint="x"),)
+    h = hands(tmp_path, cloud)
+    finished = machine.launch(request(tmp_path), h)
+    assert (finished.exit_code, finished.nothing_created) == (1, True)
+    row = h.ledger.launch("l-01")
+    assert row.transitions[-1].detail == "image: is not there; nothing was created"
+    assert "tearing_down" not in states(h)
+    assert row.prices == ()
+
+
+def test_a_host_that_the_probe_lost_is_named_at_the_end(tmp_path: Path, cloud: FileCloud):
+    proving = Proving()
+    proving.failure, proving.failed_on = "worker-lost", "10.0.0.3"
+    finished = machine.launch(request(tmp_path), hands(tmp_path, cloud, proving=proving))
+    assert finished.exit_code == 5
+    assert finished.message.endswith("; lost: 10.0.0.3")
+    assert not finished.nothing_created
+
+
 def test_a_verdict_that_fails_ends_the_cluster(tmp_path: Path, cloud: FileCloud):
     proving = Proving()
     proving.passes = False
