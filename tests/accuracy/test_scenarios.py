@@ -21,7 +21,7 @@ FILE = Path(__file__).parent / "cases" / "scenarios.jsonl"
 GIB = 2**30
 # Not a matter of an estimate: what must look at the machine, an account, or a price feed is asked there.
 ELSEWHERE = {
-    "efa-not-used-ray-p5": ("clusters/probe/test_hardware_host.py", "a_fall_back_to_sockets_fails_by_name"),
+    "efa-not-used-ray-p5": ("clusters/probe/hardware/test_host.py", "a_fall_back_to_sockets_fails_by_name"),
     "p4d-not-in-az": (
         "clusters/clouds/test_aws.py", "a_zone_that_does_not_offer_the_type_is_told_with_those_that_do",
     ),

@@ -1,6 +1,5 @@
 """Azure against a Resource Manager that holds groups: look, create, find, extend, delete; a whole launch."""
 
-import contextlib
 import stat
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,11 +19,12 @@ from planner.launched import Resource
 from tests.clusters import tools
 from tests.clusters.clouds.azure_fake import REGION, SIZE, SUBSCRIPTION, FakeArm, error
 from tests.clusters.clouds.rest_fake import TOKEN
+from tests.clusters.clouds.rest_launch import LAUNCH, clear, launched, order_of
 from tests.clusters.clouds.stand_in_rest import RayOverRest, start_at_azure
 from tests.clusters.launch.hands import Screen, hands, request
 
 pytestmark = pytest.mark.enable_socket
-LAUNCH, GROUP = "l-4f2a", "plan-l-4f2a"
+GROUP = f"plan-{LAUNCH}"
 ENVIRONMENT = {"AZURE_ACCESS_TOKEN": TOKEN}
 INSIDE = "127.0.0.0/16"  # a private network in which this machine has an address
 
@@ -38,17 +38,8 @@ def arm() -> Iterator[FakeArm]:
 @pytest.fixture
 def order(tmp_path: Path) -> Callable[..., Order]:
     def make(zone: str | None = None, market: str = "on-demand", nodes: int = 2, **more: object) -> Order:
-        (tmp_path / "launch").mkdir(exist_ok=True)
         fields = {"subscription": SUBSCRIPTION, "ssh_from": INSIDE, **more}
-        return Order(
-            plan=tools.azure(nodes, market),
-            choices=tools.choices(launch_id=LAUNCH, subnet=None, security_group=None, **fields),
-            launch_id=LAUNCH,
-            place=Place(region=REGION, zone=zone),
-            directory=str(tmp_path / "launch"),
-            num_nodes=nodes,
-            create_timeout_s=60,
-        )
+        return order_of(tmp_path, tools.azure(nodes, market), Place(region=REGION, zone=zone), **fields)
 
     return make
 
@@ -60,20 +51,6 @@ def backend_of(arm: FakeArm, fault: Exception | None = None, after: int = 0) -> 
 def cloud_of(arm: FakeArm, backend: RayOverRest | None = None) -> AzureCloud:
     choices = tools.choices(subscription=SUBSCRIPTION)
     return AzureCloud(choices, backend or backend_of(arm), host=arm.base, environment=ENVIRONMENT)
-
-
-def launched(cloud: AzureCloud, wanted: Order) -> Order:
-    ready = cloud.prepare(wanted)
-    cloud.create(ready, lambda _: None)
-    return ready
-
-
-def clear(cloud: AzureCloud, looks: int = 5) -> tuple[Resource, ...]:
-    for _ in range(looks):
-        for resource in cloud.find(LAUNCH):
-            with contextlib.suppress(CloudFault):
-                cloud.delete(resource)
-    return cloud.find(LAUNCH)
 
 
 # ---------------------------------------------------------------------------------------- up and down
@@ -358,20 +335,6 @@ def test_a_next_page_is_asked(arm: FakeArm, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # ---------------------------------------------------------------------------------------- a whole launch
-
-
-@pytest.fixture
-def tunnels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Addresses to which tunnels were opened; SSH itself is tried in the labs."""
-    opened: list[str] = []
-
-    @contextlib.contextmanager
-    def tunnel(way: object, host: str, port: int) -> Iterator[int]:
-        opened.append(host)
-        yield 1234
-
-    monkeypatch.setattr("clusters.clouds.behind_ray.ssh.tunnel", tunnel)
-    return opened
 
 
 def asked(tmp_path: Path, **more: object) -> LaunchRequest:

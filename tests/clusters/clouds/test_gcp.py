@@ -1,6 +1,5 @@
 """Google Cloud against a Compute Engine that holds objects: look, create, find, delete; a whole launch."""
 
-import contextlib
 import stat
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,15 +15,15 @@ from clusters.clouds.marks import Marked
 from clusters.clouds.registry import cloud_for
 from clusters.faults import CloudFault
 from clusters.launch import down, machine
-from planner.launched import Resource
 from tests.clusters import tools
 from tests.clusters.clouds.gcp_fake import PROJECT, REGION, FakeCompute, error
 from tests.clusters.clouds.rest_fake import TOKEN
+from tests.clusters.clouds.rest_launch import LAUNCH, clear, launched, order_of
 from tests.clusters.clouds.stand_in_rest import RayOverRest, start_at_gcp
 from tests.clusters.launch.hands import Proving, Screen, hands, request
 
 pytestmark = pytest.mark.enable_socket
-LAUNCH, ZONE = "l-4f2a", f"{REGION}-a"
+ZONE = f"{REGION}-a"
 ENVIRONMENT = {"GOOGLE_OAUTH_ACCESS_TOKEN": TOKEN}
 
 
@@ -37,19 +36,8 @@ def compute() -> Iterator[FakeCompute]:
 @pytest.fixture
 def order(tmp_path: Path) -> Callable[..., Order]:
     def make(zone: str | None = ZONE, market: str = "on-demand", nodes: int = 2, **more: object) -> Order:
-        plan = tools.gcp(nodes, market)
-        (tmp_path / "launch").mkdir(exist_ok=True)
-        return Order(
-            plan=plan,
-            choices=tools.choices(
-                launch_id=LAUNCH, subnet=None, security_group=None, **{"project": PROJECT, **more}
-            ),
-            launch_id=LAUNCH,
-            place=Place(region=REGION, zone=zone),
-            directory=str(tmp_path / "launch"),
-            num_nodes=nodes,
-            create_timeout_s=60,
-        )
+        fields = {"project": PROJECT, **more}
+        return order_of(tmp_path, tools.gcp(nodes, market), Place(region=REGION, zone=zone), **fields)
 
     return make
 
@@ -59,20 +47,6 @@ def cloud_of(compute: FakeCompute, backend: RayOverRest | None = None, **more: o
     choices = tools.choices(**{"project": PROJECT, **more})
     backend = backend or RayOverRest(start_at_gcp(compute.base))
     return GcpCloud(choices, backend=backend, hosts=hosts, environment=ENVIRONMENT)
-
-
-def launched(cloud: GcpCloud, wanted: Order) -> Order:
-    ready = cloud.prepare(wanted)
-    cloud.create(ready, lambda _: None)
-    return ready
-
-
-def clear(cloud: GcpCloud, looks: int = 5) -> tuple[Resource, ...]:
-    for _ in range(looks):
-        for resource in cloud.find(LAUNCH):
-            with contextlib.suppress(CloudFault):
-                cloud.delete(resource)
-    return cloud.find(LAUNCH)
 
 
 # ---------------------------------------------------------------------------------------- up and down
@@ -417,20 +391,6 @@ def test_a_page_leads_to_the_next(compute: FakeCompute, monkeypatch: pytest.Monk
 
 
 # ---------------------------------------------------------------------------------------- a whole launch
-
-
-@pytest.fixture
-def tunnels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Addresses to which tunnels were opened; SSH itself is tried in the labs."""
-    opened: list[str] = []
-
-    @contextlib.contextmanager
-    def tunnel(way: object, host: str, port: int) -> Iterator[int]:
-        opened.append(host)
-        yield 1234
-
-    monkeypatch.setattr("clusters.clouds.behind_ray.ssh.tunnel", tunnel)
-    return opened
 
 
 def asked(tmp_path: Path, **more: object) -> object:

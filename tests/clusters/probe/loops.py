@@ -1,4 +1,4 @@
-"""What runs on the workers of ``test_probe_job.py``: a user's loop, and a rank that adds wrongly."""
+"""What runs on the workers of ``test_job.py``: a user's loop, and a rank that adds wrongly."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Runs probes on one Ray of this machine for ``test_probe_job.py``: requests on stdin, results out as JSON.
+"""Runs probes on one Ray of this machine for ``test_job.py``: requests on stdin, results out as JSON.
 
 A script of its own: Ray needs sockets, and its processes must not outlive it.
 """

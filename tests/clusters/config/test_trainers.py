@@ -20,7 +20,7 @@ from planner.model.presets import preset
 from planner.model.shapes import shape_for
 from planner.types import Layout, Links, Run, Shape, TrainingSpec
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TORCHTITAN = json.loads((ROOT / "tests/payloads/torchtitan/config.json").read_text(encoding="utf-8"))
 LIBRARIES = ("torchtitan", "deepspeed", "accelerate")
 

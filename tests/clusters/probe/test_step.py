@@ -23,7 +23,7 @@ from planner.model.shapes import shape_for
 from planner.training import lora as planner_lora
 from planner.training.numerics import training_columns
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SMALL = {
     "name": "small",
     "num_layers": 2,
