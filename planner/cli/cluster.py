@@ -18,6 +18,7 @@ from clusters.config.nodes import cluster_of
 from clusters.config.trainers import train_config
 from planner import units
 from planner.cli import store
+from planner.cli.launch_inputs import storage
 from planner.cli.request import Options
 from planner.cost import disk_gib
 from planner.errors import MissingCredentialsError, UserError
@@ -116,7 +117,7 @@ def choices_of(options: Options, plan: Plan, now: datetime) -> Choices:
         ssh_public_key=_public_key(key) if key else None,
         preinstalled=options["preinstalled"],
         disk_gib=_disk_gib(plan),
-        storage=options["storage"],
+        storage=storage(options["storage"]),
         kubeconfig=options.get("kubeconfig"),
         kube_context=options.get("kube_context"),
         namespace=_namespace(options.get("namespace")),

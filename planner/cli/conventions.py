@@ -22,7 +22,10 @@ CONVENTIONS = (
     Entry("units", "GiB is 1024³ bytes; GB/s is 10⁹ bytes a second; money is US dollars; h, s, ms are time."),
     Entry("bands", "95 h (84–108): the median, and an 80 % interval: one run in ten lies below, one above."),
     Entry("unknown", "What is not known prints as unknown and is never summed: ≥ $182 + unknown egress."),
-    Entry("verdicts", "ok, tight (only a high end, headroom or unstated host memory breaks), over; pass, fail of a probe."),
+    Entry(
+        "verdicts",
+        "ok, tight (only a high end, headroom or unstated host memory breaks), over; pass, fail of a probe.",
+    ),
     Entry("defaults", "Every default that changes the answer is printed, with the flag that changes it."),
     Entry("losers", "Nothing vanishes: what lost is counted by reason, with the nearest miss."),
     Entry("money first", "What can bill shows its price first and asks; the default answer is No."),

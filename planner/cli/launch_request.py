@@ -15,7 +15,7 @@ from clusters.launch.nouns import LaunchRequest, Limits
 from clusters.launch.pricing import MACHINES_OF_THEIR_OWN, price_items, usd_per_hour
 from clusters.scrub import secrets_of
 from planner import units
-from planner.cli import budgets, cluster, ledger, store
+from planner.cli import budgets, cluster, launch_inputs, ledger, store
 from planner.cli.request import Options
 from planner.errors import UserError
 from planner.launched import CloudKind
@@ -49,7 +49,9 @@ def request_of(options: Options, plan: Plan, now: datetime) -> LaunchRequest:
         next_on_fail=options.get("next_on_fail", False),
         limits=_limits(options),
     )
-    return request.model_copy(update={"choices": _until(request, options, now)})
+    request = request.model_copy(update={"choices": _until(request, options, now)})
+    launch_inputs.check(request, options)
+    return request
 
 
 def kind_of(options: Options, plan: Plan) -> CloudKind:

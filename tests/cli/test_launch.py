@@ -411,3 +411,34 @@ def test_a_plan_that_lost_is_not_its_own_permission(
     assert main.run(["launch", PLAN, "--yes"]) == 2
     assert "lost in its suggest: costs $300, $100 over" in capsys.readouterr().err
     assert launches() == ()
+
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--hosts", "a", "--ssh-key", "nowhere"], "--ssh-key 'nowhere': No such file"),
+        (["--hosts", "a", "--ssh-key", "."], "--ssh-key '.': Is a directory"),
+        (["--hosts", "a", "--ssh-key", "public"], "is no private key"),
+        (["--hosts", "a", "--ssh-key", "bytes"], "--ssh-key 'bytes': not text"),
+        (["--hosts", "a,b", "--ssh-key", "key"], "--hosts names 2 hosts"),
+        (["--storage", "bucket/runs"], "--storage 'bucket/runs' is neither an address nor an absolute path"),
+        (["--storage", "s3://"], "--storage 's3://'"),
+        (["--provider", "kuberay", "--kubeconfig", "nowhere"], "--kubeconfig 'nowhere': No such file"),
+        (["--provider", "kuberay", "--kubeconfig", "public"], "is no kubeconfig"),
+        (["--provider", "kuberay", "--kubeconfig", "kube", "--kube-context", "b"], "no context 'b'"),
+    ],
+)
+def test_an_input_that_cannot_be_read_is_refused_before_a_row_is_written(
+    proving: Proving, cloud: FileCloud, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+):
+    Path("public").write_text("ssh-ed25519 AAAA ada")
+    Path("bytes").write_bytes(b"\xff\xfe\xff")
+    Path("key").write_text(KEY)
+    Path("kube").write_text("contexts: [{name: a}]")
+    assert launch(*more) == 2
+    assert said in capsys.readouterr().err
+    assert launches() == ()
+    assert cloud.calls == []
