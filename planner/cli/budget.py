@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from planner import units
 from planner.budgets import ProjectBudget, Standing, standing
 from planner.cli import budgets, ledger, text
-from planner.cli.request import Options, choice
+from planner.cli.request import Options, choice, has_host
 from planner.cli.text import Column
 from planner.errors import UserError
 from planner.types import Record
@@ -75,15 +75,16 @@ def _project(given: str) -> str:
 
 def _address(given: str | None) -> str | None:
     """Check an address that alerts go to."""
-    if given is not None and not given.startswith(("https://", "http://")):
-        raise UserError("--webhook takes an address that begins with https://", "--webhook https://…")
+    if given is not None and not has_host(given):
+        raise UserError("--webhook takes an address with a host", "--webhook https://HOST/PATH")
     return given
 
 
 def _list(options: Options, now: datetime) -> int:
     """List budgets."""
+    known = budgets.all_budgets()  # before the ledger: what is wrong with budgets is said first
     launches = ledger.launches()
-    found = [standing(b, launches, now) for b in budgets.all_budgets()]
+    found = [standing(b, launches, now) for b in known]
     if options["json"]:
         rows = tuple(_row(at) for at in found)
         typer.echo(BudgetsDocument(schema_version=SCHEMA_VERSION, budgets=rows).model_dump_json())

@@ -36,7 +36,7 @@ class TerminalScreen:
 
     def complain(self, message: str, hint: str) -> None:
         """An error that stops the command, as ``main`` writes it."""
-        _write(sys.stderr, self._scrub(f"error: {message}\n\nhint: {hint}"))
+        _write(sys.stderr, self._scrub(text.complaint(message, hint).rstrip("\n")))
 
     def checks(self, checks: tuple[PreflightCheck, ...]) -> None:
         """What was looked at."""

@@ -62,7 +62,8 @@ def not_asked(found: Answers) -> Iterator[str]:
             silent.setdefault((asked.kind, asked.hint), []).append(asked)
     for (kind, hint), those in silent.items():
         where = ", ".join(a.where for a in those)
-        yield f"not known: {kind}, {where}: {those[0].why}{f' ({hint})' if hint else ''}"
+        said = f"not known: {kind}, {where}: {those[0].why}{f' ({hint})' if hint else ''}"
+        yield "\n".join(text.paragraph(said, text.terminal()))
 
 
 def screen(found: Answers, now: datetime, term: Terminal) -> Iterator[str]:

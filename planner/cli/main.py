@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import typer
 
-from planner.cli import commands  # noqa: F401 (registers every command)
+from planner.cli import commands, text  # noqa: F401 (registers every command)
 from planner.cli.app import app
 from planner.errors import MissingCredentialsError, UserError
 from planner.exits import BAD_INPUT, FAILED, INTERRUPTED, NO_CREDENTIALS
@@ -49,7 +49,8 @@ def run(arguments: Sequence[str]) -> int:
         return FAILED
     except OSError as error:  # a full disk under stdout; files that the user names have their own messages
         _drop_output()
-        sys.stderr.write(f"error: {error}\n")
+        where = f" ({error.filename})" if error.filename else ""
+        sys.stderr.write(f"error: the answer was not written: {error.strerror or error}{where}\n")
         return FAILED
     return code if isinstance(code, int) else 0
 
@@ -71,8 +72,7 @@ def _drop_output() -> None:
 
 def _complain(message: str, hint: str) -> int:
     """Say what happened, and what to do, on stderr."""
-    said = " ".join(message.split())
-    sys.stderr.write(f"error: {said}\n\nhint: {' '.join(hint.split())}\n")
+    sys.stderr.write(text.complaint(message, hint))
     return BAD_INPUT
 
 

@@ -18,7 +18,7 @@ from planner.cli import calibration_store, screens_probe, store, text
 from planner.cli.probe_json import ProbeDocument, document
 from planner.cli.probe_progress import ProgressLine
 from planner.cli.probe_subject import Found, found_here, found_on, subject_of
-from planner.cli.request import Options
+from planner.cli.request import Options, has_host
 from planner.errors import MissingCredentialsError, UserError
 from planner.probed import ProbeResult
 from planner.trust.measured import measured_run
@@ -50,7 +50,7 @@ def run(options: Options) -> int:
             subject, result = _there(options, wishes, progress)
     except _NotRunError as error:
         progress.close()
-        sys.stderr.write(f"error: {' '.join(str(error).split())}\n\nhint: {error.hint}\n")
+        sys.stderr.write(text.complaint(str(error), error.hint))
         return NOT_RUN
     finally:
         progress.close()
@@ -69,7 +69,7 @@ def _wishes(options: Options) -> Wishes:
     repeat, timeout = options["repeat"], options["probe_timeout"]
     scale = (options["scale"] or "none").strip().lower()
     if scale not in ("none", "auto"):
-        scale = str(units.parse_int(scale, "--scale", high=10_000))
+        scale = str(_whole(scale, "--scale", 10_000, "--scale auto   or a number of layers: --scale 8"))
     entrypoint = options["entrypoint"]
     if entrypoint is not None and not all(entrypoint.partition(":")):
         raise UserError(f"--entrypoint {entrypoint!r:.80} is not MODULE:FUNCTION", "--entrypoint train:loop")
@@ -77,13 +77,21 @@ def _wishes(options: Options) -> Wishes:
         raise UserError(f"--entrypoint: no {_user_code(entrypoint)} here", "run it where the module lies")
     return Wishes(
         scale=scale,
-        repeat=1 if repeat is None else units.parse_int(repeat, "--repeat", high=1000),
+        repeat=1 if repeat is None else _whole(repeat, "--repeat", 1000, "--repeat 3   (1 to 1,000)"),
         check_precision=options["check_precision"],
         entrypoint=entrypoint,
         probe_timeout_s=DEFAULT_TIMEOUT_S
         if timeout is None
         else units.parse_duration(timeout, "--probe-timeout"),
     )
+
+
+def _whole(given: str, option: str, high: int, hint: str) -> int:
+    """Read a small whole number; the hint is the option's own, not that of a number of parameters."""
+    try:
+        return units.parse_int(given, option, high=high)
+    except UserError as error:
+        raise UserError(str(error), hint) from None
 
 
 def _user_code(entrypoint: str) -> Path:
@@ -120,7 +128,7 @@ def _here(options: Options, wishes: Wishes, progress: ProgressLine) -> tuple[Sub
 def _there(options: Options, wishes: Wishes, progress: ProgressLine) -> tuple[Subject, ProbeResult]:
     """Probe on a cluster that runs; nothing of it is started or ended but the probe's job."""
     address = options["address"]
-    if address != "auto" and not address.startswith(("http://", "https://")):
+    if address != "auto" and not has_host(address):
         raise UserError(f"--address {address!r:.80} is neither auto nor http://HEAD:8265", "--address auto")
     progress.phase(f"reaching {address}")
     try:

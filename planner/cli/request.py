@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
+from urllib.parse import urlsplit
 
 from planner import types, units
 from planner.checks import check_training
@@ -82,6 +83,20 @@ def choice(text: str | None, allowed: tuple[str, ...], option: str) -> str | Non
         near = did_you_mean(found, allowed)
         raise UserError(f"{option}: unknown value {text!r:.60}{near}", f"{option} takes {', '.join(allowed)}")
     return found
+
+
+def has_host(address: str) -> bool:
+    """Whether a text is an address of the web with a host, and a port that can be."""
+    try:
+        found = urlsplit(address)
+        return (
+            found.scheme in ("http", "https")
+            and bool(found.hostname)
+            and found.port != 0
+            and " " not in address
+        )
+    except ValueError:  # no such port, or a bracket that is not closed
+        return False
 
 
 def words(values: Iterable[str] | None, option: str) -> tuple[str, ...]:

@@ -131,7 +131,9 @@ def event(e: Event, since: datetime) -> str:
     """One line as a state is entered: what, spent, how long since the start."""
     minutes, seconds = divmod(int((e.time - since).total_seconds()), 60)
     spent = "" if e.spent_usd is None else units.usd_exact(e.spent_usd)
-    return f" {e.state:<12} {e.detail}".ljust(80)[:120].rstrip() + f"   {spent}   {minutes}:{seconds:02d}"
+    tail = f"   {spent}   {minutes}:{seconds:02d}"
+    *lines, last = text.paragraph(f"{e.state:<12} {e.detail}", Terminal(text.WIDE - len(tail)), " ", " " * 13)
+    return "\n".join([*lines, last.ljust(text.WIDE - len(tail) - 4) + tail])
 
 
 def ended(f: Finished, spent: Decimal | None, term: Terminal) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from planner.cli.text import paragraph, terminal
 from planner.errors import UserError, did_you_mean
 from planner.results import Candidate, Dot, Plan
 
@@ -216,4 +217,4 @@ def write(path: Path, text: str) -> None:
 
 def warn(text: str) -> None:
     """Say on stderr what was not as it should be."""
-    sys.stderr.write(f"warning: {text}\n")
+    sys.stderr.write("\n".join(paragraph(f"warning: {text}", terminal())) + "\n")

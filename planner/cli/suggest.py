@@ -103,7 +103,7 @@ def offers_for(
         _check(bounds.regions, {*registry.region_names(), *more_regions}, "--region")
     found = registry.offers(now=now)
     for problem in registry.problems():
-        sys.stderr.write(f"warning: {problem}\n")
+        store.warn(problem)
     offers = found.offers if mine is None else mine.over(found.offers, now)
     return without(offers, excluded), _concerning(found.skipped, bounds)
 
@@ -200,7 +200,7 @@ def _write_plan(plan: Plan | None, path: str) -> None:
     import yaml
 
     if plan is None:
-        sys.stderr.write(f"warning: nothing fits, {path} not written\n")
+        store.warn(f"nothing fits, {path} not written")
         return
     content = yaml.safe_dump(plan.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 WIDE = 100
 NARROW = 80
 GAP = "  "
+_ALTERNATIVES = re.compile(r";\s+|\s{3,}|\n")  # a command, and what it is for or another one
 _JOINED = "\u00a0"  # textwrap does not break here
 _CODES = {"ok": "32", "pass": "32", "tight": "33", "over": "31", "fail": "31", "bold": "1", "warning": "33"}
 
@@ -117,6 +119,21 @@ def paragraph(text: str, term: Terminal, indent: str = "", hang: str = "  ") -> 
         break_on_hyphens=False,
     )
     return [line.replace(_JOINED, " ") for line in lines]
+
+
+def complaint(message: str, hint: str) -> str:
+    """Write an error and what to do, as stderr shows it; a command to paste is never broken."""
+    said = paragraph(f"error: {' '.join(message.split())}", terminal(), hang="")
+    return "\n".join([*said, "", *hinted(hint)]) + "\n"
+
+
+def hinted(hint: str) -> list[str]:
+    """Lines of a hint: where it is too long, each of its alternatives on a line of its own, unbroken."""
+    whole = f"hint: {' '.join(hint.split())}"
+    if len(whole) <= terminal().width:
+        return [whole]
+    parts = [" ".join(part.split()) for part in _ALTERNATIVES.split(hint)]
+    return [f"{'hint: ' if i == 0 else '      '}{part}" for i, part in enumerate(p for p in parts if p)]
 
 
 def bar(parts: Sequence[tuple[str, float]], total: float, mark: float | None, width: int) -> str:

@@ -1,5 +1,7 @@
 """Bad input: one clear error, a hint, exit 2, and nothing on stdout. Never a traceback."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from planner.cli import main
+from planner.cli import main, text
 
 GOOD = ["suggest", "--params", "1B"]
 BAD_OPTIONS = [
@@ -120,7 +122,9 @@ def assert_one_error(code: int, captured: tuple[str, str]) -> None:
     out, err = captured
     assert code == 2
     assert out == ""
-    lines = err.splitlines()
+    said, *hints = err.partition("\n\n")  # the error may take several lines, each at most a screen wide
+    assert max(map(len, said.splitlines()), default=0) <= 100 or " " not in said[100:]
+    lines = [" ".join(said.split()), *"".join(hints)[1:].splitlines()]
     assert lines[0].startswith("error: ")
     assert len(lines[0]) > len("error: ") + 5
     assert sum(line.startswith("error:") for line in lines) == 1
@@ -205,7 +209,7 @@ def test_directory_without_config_is_refused(data_dir: Path, capsys: pytest.Capt
     code = main.run(["suggest", "--model", str(data_dir)])
     captured = capsys.readouterr()
     assert_one_error(code, captured)
-    assert "directory without config.json" in captured.err
+    assert "directory without config.json" in " ".join(captured.err.split())
 
 
 @pytest.mark.parametrize(
@@ -264,7 +268,7 @@ def test_near_names_are_offered(
     code = main.run(arguments)
     captured = capsys.readouterr()
     assert_one_error(code, captured)
-    assert wanted in captured.err.splitlines()[0]
+    assert wanted in " ".join(captured.err.partition("\n\n")[0].split())
 
 
 WORDS = st.one_of(
@@ -290,3 +294,52 @@ def test_no_word_after_any_option_makes_a_traceback(
     """Nothing is searched: a deadline that cannot be read ends every command that gets so far."""
     code = main.run(["suggest", "--params", "1B", flag, word, "--deadline", "never"])
     assert_one_error(code, capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["probe", "--repeat", "-1"], "--repeat 3"),
+        (["probe", "--scale", "foo"], "--scale auto"),
+        (["probe", "--address", "http://"], "--address auto"),
+        (["probe", "--address", "http://[::1"], "--address auto"),
+        (["budget", "set", "project=a", "5", "--webhook", "https://"], "--webhook https://HOST/PATH"),
+        (["budget", "set", "project=a", "5", "--webhook", "http:///x"], "--webhook https://HOST/PATH"),
+    ],
+)
+def test_a_hint_is_of_the_option_that_was_wrong(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    monkeypatch.setenv("PLAN_DATA_DIR", str(tmp_path))
+    assert main.run(words) == 2
+    said = capsys.readouterr().err.split("hint: ")[1]
+    assert said.startswith(hint)
+
+
+def test_broken_budgets_are_not_hidden_by_a_broken_ledger(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PLAN_DATA_DIR", str(tmp_path))
+    (tmp_path / "budgets.json").write_text("{")
+    (tmp_path / "launches.sqlite3").write_text("no database")
+    assert main.run(["budget", "ls"]) == 2
+    assert "budgets.json" in capsys.readouterr().err
+
+
+def test_a_long_error_is_wrapped_and_a_command_to_paste_is_not():
+    command = "plan launch p-0123456789ab --hosts " + ",".join(f"10.0.0.{i}" for i in range(20))
+    said = text.complaint("word " * 60, f"{command}   over SSH; plan ls").splitlines()
+    assert all(len(line) <= 100 for line in said if command not in line)
+    assert f"hint: {command}" in said
+    assert "      plan ls" in said
+
+
+def test_an_answer_that_cannot_be_written_is_said_in_words():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from planner.cli.main import main; main()", "table"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "error: the answer was not written: No space left on device" in done.stderr
