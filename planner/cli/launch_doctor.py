@@ -1,4 +1,4 @@
-"""``plan doctor``: the preflight of a launch alone; without a plan, what is known of every launch."""
+"""``plan doctor``: the preflight of a launch alone; without a plan, this machine and every launch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from clusters.clouds.base import PreflightCheck
 from clusters.faults import CloudFault
 from clusters.launch import before
 from clusters.launch.nouns import FAILED, NO_CREDENTIALS, Hands, LaunchRequest
-from planner.cli import launch_hands, launch_request, ledger, screens_launch, text
+from planner.cli import doctor_here, launch_hands, launch_request, ledger, screens_launch, text
+from planner.cli.doctor_here import Look
 from planner.cli.launch_screen import screen_for
 from planner.cli.request import Options
 from planner.types import Record
@@ -20,22 +21,29 @@ _ID = "l-doctor"
 
 
 class DoctorDocument(Record):
-    """``plan doctor --json``."""
+    """``plan doctor --json``. ``here``: without a plan, what was looked at on this machine."""
 
     schema_version: int
     passed: bool
     checks: tuple[PreflightCheck, ...]
+    here: tuple[Look, ...] = ()
 
 
 def run(options: Options) -> int:
     """Look, and start nothing; 1 where a check fails, 4 where credentials are missing."""
-    found = _of_plan(options) if options["plan"] else _of_launches()
-    passed = all(c.passed for c in found)
+    here = () if options["plan"] else doctor_here.looks()
+    found = _of_plan(options) if options["plan"] else _of_launches(here)
+    passed = all(c.passed for c in found) and all(look.state != "failed" for look in here)
     if options["json"]:
-        document = DoctorDocument(schema_version=SCHEMA_VERSION, passed=passed, checks=found)
+        document = DoctorDocument(schema_version=SCHEMA_VERSION, passed=passed, checks=found, here=here)
         typer.echo(document.model_dump_json())
     else:
-        typer.echo(screens_launch.checks(found, text.terminal()))
+        if here:
+            typer.echo(doctor_here.screen(here, text.terminal()))
+        if found:
+            typer.echo(screens_launch.checks(found, text.terminal()))
+        if here:
+            typer.echo("\nnext: plan doctor 1   looks at what a launch of that plan needs")
     if passed:
         return 0
     failed = [c for c in found if not c.passed]
@@ -67,20 +75,18 @@ def _looked(request: LaunchRequest, hands: Hands) -> tuple[PreflightCheck, ...]:
         return (own, before.price_check(request, price), before.budget_check(request, price), failed)
 
 
-def _of_launches() -> tuple[PreflightCheck, ...]:
-    """Whether the ledger reads, and no launch is left half-way."""
+def _of_launches(here: tuple[Look, ...]) -> tuple[PreflightCheck, ...]:
+    """Launches that are left half-way; none where the ledger cannot be read, which ``here`` says."""
+    if any(look.name == "ledger" and look.state == "failed" for look in here):
+        return ()
     known = ledger.launches()
-    reads = PreflightCheck(name="ledger", passed=True, detail=f"{len(known)} launches")
     half = [x for x in known if x.state not in ("gone", "committed") and x.outcome != "left_running"]
-    return (
-        reads,
-        *(
-            PreflightCheck(
-                name=x.id,
-                passed=False,
-                detail=f"left in state {x.state} since {x.transitions[-1].at:%Y-%m-%d %H:%M UTC}",
-                hint=f"plan launch --resume {x.id}   or   plan down {x.id}",
-            )
-            for x in half
-        ),
+    return tuple(
+        PreflightCheck(
+            name=x.id,
+            passed=False,
+            detail=f"left in state {x.state} since {x.transitions[-1].at:%Y-%m-%d %H:%M UTC}",
+            hint=f"plan launch --resume {x.id}   or   plan down {x.id}",
+        )
+        for x in half
     )

@@ -320,6 +320,46 @@ def test_doctor_looks_and_starts_nothing(
     assert [c["name"] for c in document["checks"] if not c["passed"]] == ["budget"]
 
 
+def test_doctor_alone_looks_at_this_machine(
+    cloud: FileCloud, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("LAMBDA_API_KEY", "a-planted-key")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.setenv("AWS_PROFILE", "ada")
+    monkeypatch.delenv("AZURE_ACCESS_TOKEN", raising=False)
+    monkeypatch.setenv("HOME", "/nowhere")
+    assert main.run(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert all(len(line) <= 100 for line in out.splitlines() if str(store.data_dir()) not in line)
+    words = " ".join(out.split())
+    for said in (
+        "✔ ray ok",
+        "✔ ledger ok 0 launches",
+        "– ssh not set",
+        "– rsync not set",
+        "✔ prices of lambda ok",
+        "✔ launches on aws ok credentials found (AWS_PROFILE), not tried",
+        "– launches on azure not set no credentials found hint: az login",
+        "– calibration not set",
+        "hint: plan prices refresh",
+    ):
+        assert said in words
+    assert "a-planted-key" not in out
+    assert main.run(["doctor", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, document_of("doctor").model_json_schema(mode="serialization"))
+    assert {look["state"] for look in document["here"]} == {"ok", "not set"}
+
+
+def test_doctor_alone_says_that_the_ledger_cannot_be_read(
+    cloud: FileCloud, capsys: pytest.CaptureFixture[str]
+):
+    (store.data_dir() / "launches.sqlite3").write_text("no database")
+    assert main.run(["doctor"]) == 1
+    assert "✘ ledger" in capsys.readouterr().out
+
+
 def test_doctor_alone_names_launches_that_were_left_half_way(
     proving: Proving, cloud: FileCloud, capsys: pytest.CaptureFixture[str]
 ):
