@@ -29,6 +29,7 @@ MONTHS_A_YEAR = 12
 class OwnedMachine(Record):
     """A machine that the user owns, or may buy. Money is of ONE machine; ``None`` = not said.
 
+    ``purchase_usd`` 0: already paid for, only what it takes to run counts.
     ``gpus``: in one machine; ``machines``: how many there are. ``resale_usd``: what it brings at the end.
     ``intra_node``, ``inter_node``: links in words, such as "NVLink bridge" and "IB HDR".
     """
@@ -37,7 +38,7 @@ class OwnedMachine(Record):
     gpu: str
     gpus: int = Field(default=1, ge=1, le=1024)
     machines: int = Field(default=1, ge=1, le=100_000)
-    purchase_usd: Decimal | None = Field(default=None, gt=0, le=10**9)
+    purchase_usd: Decimal | None = Field(default=None, ge=0, le=10**9)
     resale_usd: Decimal | None = Field(default=None, ge=0, le=10**9)
     lifetime_years: Decimal | None = Field(default=None, gt=0, le=50)
     power_load_w: Decimal | None = Field(default=None, gt=0, le=10**6)
@@ -117,10 +118,11 @@ def ownership(machine: OwnedMachine) -> Ownership:
         load_w = _load_w(machine, assumed)
     months = lost = None
     if machine.purchase_usd is not None:
-        years = _or(machine.lifetime_years, "lifetime_years", "a life of {} years", assumed)
+        said = assumed if machine.purchase_usd else []  # of what is paid for, life and resale change nothing
+        years = _or(machine.lifetime_years, "lifetime_years", "a life of {} years", said)
         months = years * MONTHS_A_YEAR
         if machine.resale_usd is None:
-            assumed.append("no resale value")
+            said.append("no resale value")
         lost = (machine.purchase_usd - (machine.resale_usd or Decimal(0))) / months
     idle_w = machine.power_idle_w if hours < HOURS_A_MONTH else Decimal(0)
     parts = (

@@ -186,7 +186,9 @@ def _fleet(machine: OwnedMachine, cost: Ownership, n: int, rent: Decimal | None)
     return Fleet(
         machines=n,
         gpus=n * machine.gpus,
-        purchase_usd=None if machine.purchase_usd is None else _plain(machine.purchase_usd * n),
+        purchase_usd=_plain(machine.purchase_usd * n)
+        if machine.purchase_usd
+        else None,  # 0: paid for, further ones not
         own_usd_per_month=_plain(cost.month_usd(used) * n),
         rent_usd_per_month=None if rent is None else _plain(rent * used * n),
     )

@@ -51,7 +51,11 @@ def _sides(c: Comparison, term: Terminal) -> list[str]:
     rows = [
         ["purchase", _purchase(c), "none"],
         ["operation", _operation(c), hourly],
-        ["scaling", f"{_usd(c.purchase_usd)} for each further machine", f"{hourly} for each further one"],
+        [
+            "scaling",
+            f"{_usd(None if _is_paid_for(c) else c.purchase_usd)} for each further machine",
+            f"{hourly} for each further one",
+        ],
         ["a month", _least(c, c.usd_per_month), _usd(rent.usd_per_month if rent else None)],
     ]
     return text.table([Column("", 10), Column("OWN", 30), Column("CLOUD", 24)], rows, term.width, " ")
@@ -65,7 +69,13 @@ def _cloud(c: Comparison, now: datetime) -> str:
     return f"Cloud: {_place(c.reference)} ({c.reference.region}), {price}, price age {_age(c.reference, now)}"
 
 
+def _is_paid_for(c: Comparison) -> bool:
+    return c.purchase_usd == "0"
+
+
 def _purchase(c: Comparison) -> str:
+    if _is_paid_for(c):
+        return "already paid for"
     if c.purchase_usd is None or c.lifetime_months is None:
         return "price not given"
     life = f"{float(c.lifetime_months):g} months"
@@ -98,7 +108,7 @@ def verdict(c: Comparison) -> str:
     if c.purchase_usd is None:
         return (
             f"A month owned: {_least(c, c.usd_per_month)}; rented: {_usd(rent.usd_per_month)}. "
-            "Whether to buy is unknown without purchase_usd."
+            "Whether to buy is unknown without purchase_usd (0: already paid for)."
         )
     least = "at least " if c.unknown else ""
     if rent.break_even_hours_per_month is None:
@@ -106,6 +116,8 @@ def verdict(c: Comparison) -> str:
     from_h = f"{least}{_hours(rent.break_even_hours_per_month)} of use a month"
     if rent.cheaper == "rent":
         return f"Rent: owning is cheaper only from {from_h}."
+    if _is_paid_for(c):
+        return f"Own: it is cheaper from {from_h}; it is already paid for."
     paid = "not within its life" if rent.payback_hours is None else f"after {least}{_payback(c, rent)}"
     return f"Own: it is cheaper from {from_h}; paid back {paid}."
 

@@ -308,3 +308,15 @@ def test_a_running_cluster_is_asked_only_where_it_is_named(plan: Run, monkeypatc
     (found,) = json.loads(plan("compare", "--own-ray", "auto", "--json"))["comparisons"]
     assert asked == ["auto"]
     assert (found["gpu"], found["gpus"], found["cheaper"]) == ("RTX 4090", 2, "unknown")
+
+
+def test_a_machine_that_is_paid_for_costs_what_it_takes_to_run(plan: Run):
+    paid = "2x rtx-4090, purchase_usd=0, power_idle_w=60, hosting_usd_per_month=0"
+    screen = " ".join(plan("compare", "--own", paid).split())
+    for said in ("purchase already paid for", "it is already paid for.", "unknown for each further machine"):
+        assert said in screen
+    (found,) = json.loads(plan("compare", "--own", paid, "--json"))["comparisons"]
+    assert (found["purchase_usd"], found["purchase_usd_per_month"], found["cheaper"]) == ("0", "0", "own")
+    assert found["unknown"] == []
+    assert not any("life" in said or "resale" in said for said in found["assumed"])
+    assert found["by_fleet"][1]["purchase_usd"] is None

@@ -156,7 +156,7 @@ def test_no_known_cost_is_no_price():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("purchase_usd", 0),
+        ("purchase_usd", -1),
         ("purchase_usd", "NaN"),
         ("lifetime_years", 0),
         ("hours_used_per_month", 731),
