@@ -15,7 +15,9 @@ DOCUMENTS = {
     "suggest": ("json_output", "SuggestDocument"),
     "estimate": ("json_output", "EstimateDocument"),
     "gpus": ("json_output", "GpusDocument"),
-    "ls": ("json_output", "PlansDocument"),
+    "ls": ("launch_rows", "LaunchRow"),
+    "ls plans": ("json_output", "PlansDocument"),  # plan ls --plans
+    "ls orphans": ("launches_orphans", "OrphansDocument"),  # plan ls --orphans
     "adopt": ("launch_rows", "LaunchRow"),
     "launch": ("launch_rows", "Event"),
     "down": ("launch_rows", "Event"),

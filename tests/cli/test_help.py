@@ -30,7 +30,9 @@ def commands(group: typer.Typer = app, before: str = "") -> Iterator[tuple[str, 
 
 
 def test_every_command_that_has_json_has_a_schema_and_no_other():
-    assert sorted(DOCUMENTS) == sorted(name for name, parameters in commands() if "json" in parameters)
+    forms = {"ls plans": "ls", "ls orphans": "ls"}  # what ls lists with --plans and --orphans
+    known = {forms.get(name, name) for name in DOCUMENTS}
+    assert sorted(known) == sorted(name for name, parameters in commands() if "json" in parameters)
 
 
 @pytest.mark.parametrize("command", DOCUMENTS)

@@ -194,6 +194,7 @@ def test_ls_shows_state_spend_forecast_and_deadline(proving: Proving, capsys: py
     assert main.run(["ls", "--json"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     row = json.loads(line)
+    jsonschema.validate(row, document_of("ls").model_json_schema(mode="serialization"))
     assert (row["state"], row["usd_per_hour"][:5], row["budget_usd"]) == ("committed", "10.03", "1000")
     assert main.run(["ls", "--quiet"]) == 0
     assert capsys.readouterr().out.strip() == row["launch_id"]

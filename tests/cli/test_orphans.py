@@ -15,7 +15,7 @@ from clusters.faults import CloudFault
 from clusters.ledger.store import Ledger
 from clusters.scrub import scrubber
 from planner.cli import launch_hands, launch_next, main, store
-from planner.cli.launches_orphans import OrphansDocument
+from planner.cli.schema import document_of
 from planner.launched import Launch, Resource
 from tests.clusters import tools
 from tests.clusters.launch.cloud import FileCloud
@@ -128,7 +128,7 @@ def test_orphans_as_a_document(theirs: str, capsys: pytest.CaptureFixture[str]):
     capsys.readouterr()
     assert main.run(["ls", "--orphans", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    jsonschema.validate(document, OrphansDocument.model_json_schema(mode="serialization"))
+    jsonschema.validate(document, document_of("ls orphans").model_json_schema(mode="serialization"))
     (orphan,) = document["orphans"]
     assert (orphan["launch_id"], orphan["why"], orphan["marks"]["owner"]) == (theirs, "no-row", "ada")
     assert {(a["kind"], a["answered"]) for a in document["asked"]} == {("local", True), ("aws", True)}
