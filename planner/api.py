@@ -22,7 +22,7 @@ from planner.training import frameworks
 from planner.trust import nearness
 from planner.trust.features import features
 from planner.trust.nearness import Residuals
-from planner.types import Goal, LayoutPins, ModelSpec, Offer, Run, Shape, TrainingSpec
+from planner.types import Goal, LayoutPins, ModelSpec, Offer, Run, TrainingSpec
 
 __all__ = ["estimate", "estimate_each", "suggest", "what_if"]
 
@@ -130,7 +130,7 @@ def _estimate(
         said.append(corrected)
     whole = None
     if training.num_tokens is not None:
-        step_s, reached = in_time.step_s, _reached(request, shape, known)
+        step_s, reached = in_time.step_s, _reached(request, run, known)
         if reached is not None:
             step_s = achieved.slowed(step_s, reached)
             said.append(achieved.said(reached))
@@ -141,9 +141,10 @@ def _estimate(
     )
 
 
-def _reached(request: RunRequest, shape: Shape, known: Residuals) -> achieved.Share | None:
+def _reached(request: RunRequest, run: Run, known: Residuals) -> achieved.Share | None:
     """Share of the predicted speed that runs reach which say as little as this description."""
     if request.named is None or request.layout is not None:
         return None
     known_framework = frameworks.match_id(request.training.framework) is not None
-    return achieved.share(request.named if known_framework else "nothing", request.pins, shape, known)
+    named = request.named if known_framework else "nothing"
+    return achieved.share(named, request.pins, run.model, run.shape, known)

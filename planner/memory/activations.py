@@ -101,8 +101,8 @@ def _norm_bytes(model: ModelColumns, training: TrainingColumns, formats: FormatC
     merged = np.where(adapter.merged_qkv == 1, np.minimum(qkv, 1), qkv)
     count = merged + adapter.gate * model.gated + adapter.up
     own = count * (formats.adapter_copy + adapter.dropout)
-    inputs = np.where(formats.adapter_copy > 0, own, formats.compute * groups)
-    inputs = inputs + adapter.kbit_saved_hidden
+    held = formats.compute * adapter.kbit_inputs * np.minimum(model.norms_per_layer, 2)
+    inputs = np.where(formats.adapter_copy > 0, own + held, np.maximum(formats.compute * groups, held))
     return h * (np.where(adapter.lora == 1, inputs, full) + model.norms_per_layer * one) + (
         model.norms_per_layer * statistics + on_qk * h
     )
@@ -140,7 +140,9 @@ def _ffn_bytes(
     """Feed-forward: gate, up, activation, product. Frozen linears keep no input, adapters their own copy."""
     copies = np.where(model.gated == 1, block.gated_copies, block.plain_copies)
     down_input = np.where(formats.adapter_copy > 0, formats.adapter_copy + adapter.dropout, formats.compute)
-    frozen = formats.compute * (copies - 1) + np.maximum(adapter.down * down_input, adapter.kbit_saved_ffn)
+    own, held = adapter.down * down_input, adapter.kbit_inputs * formats.compute
+    shared = np.where(formats.adapter_copy > 0, own + held, np.maximum(own, held))
+    frozen = formats.compute * (copies - 1) + shared
     between = formats.adapter_value * adapter.rank * (adapter.gate * model.gated + adapter.up + adapter.down)
     kept: Array = np.where(
         adapter.lora == 1,
@@ -148,6 +150,23 @@ def _ffn_bytes(
         (formats.compute * (copies - 1) + formats.linear_input) * width,
     )
     return kept
+
+
+def last_input_bytes(model: ModelColumns, adapter: AdapterColumns, formats: FormatColumns) -> TokenBytes:
+    """Inputs of a block's quantised linears that the graph of the last micro-batch still holds.
+
+    bitsandbytes before 0.43.2 ties them to the graph itself (its pull request 1270), so backward does not
+    free them; a loop that keeps its loss keeps the graph until the next one is there.
+    """
+    e = adapter.kbit_last_inputs * formats.compute
+    ffn = np.where(
+        model.num_experts > 0, model.expert_ffn * model.experts_per_token + model.shared_ffn, model.ffn
+    )
+    return TokenBytes(
+        wide=e * np.minimum(model.norms_per_layer, 2) * model.hidden,
+        split=e * (model.o_width + ffn),
+        score=np.asarray(0.0),
+    )
 
 
 def _expert_bytes(

@@ -140,7 +140,14 @@ def step_peak(
     logits = loss.backward * stage.head
     zero, always, forward = np.asarray(0.0), gathered.always, gathered.forward + during
     instants = (
-        Instant(FORWARD, gradients.early, zero, to_loss + cached_casts, loss.forward * stage.head, forward),
+        Instant(
+            FORWARD,
+            gradients.early,
+            zero,
+            to_loss + cached_casts + kept.last,
+            loss.forward * stage.head,
+            forward,
+        ),
         Instant(LOSS, gradients.at_loss, zero, to_loss + saved_casts, logits, forward),
         Instant(
             BACKWARD,

@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.columns import Array, LayoutColumns, ModelColumns
 from planner.masks import ZERO, pick, times
-from planner.memory.activations import BlockBytes, TokenBytes
+from planner.memory.activations import BlockBytes, TokenBytes, last_input_bytes
 from planner.memory.states import Stage, StageParams
 from planner.training.formats import FormatColumns
 from planner.training.numerics import TrainingColumns
@@ -21,6 +21,7 @@ class Kept:
     saved: Array
     offloaded: Array  # of it, what is kept in host memory instead
     late: Array  # what gathers until backward ends, beside what was saved
+    last: Array  # what the last micro-batch's graph still holds while the next one runs forward
     live: Array
     head: Array
     whole_share: Array  # share of blocks that are not recomputed: their cached weight casts live on
@@ -75,6 +76,7 @@ def kept_activations(
     all_saved = times(trained, saved) * stage.in_flight
     return Kept(
         offloaded=offloaded * all_saved,
+        last=times(1 - share, layers * of(last_input_bytes(model, training.adapter, formats))),
         late=times(trained * formats.adapter_backward * model.hidden, stage.in_flight * layers * narrow),
         saved=all_saved * (1 - offloaded) + offloaded * np.minimum(2 * block_input, whole),
         live=np.where(layout.recompute > 0, one - selective * again, 0.0) + backward,
@@ -164,10 +166,10 @@ def _fixed_buffers(
 ) -> tuple[Array, Array]:
     """DeepSpeed: buckets of fixed size, and under ZeRO-3 the weights that may be live at once.
 
-    Two buckets are allocated whole, however little is trained (deepspeed/runtime/zero/stage_1_and_2.py
-    backward). A module larger than the limit is gathered whole all the same: the head, while the loss runs.
-    A block lies twice, as it comes over the wire and cut into its parameters (partition_parameters.py
-    AllGatherCoalescedHandle).
+    Two buckets are allocated whole, however little is trained and by a single rank too
+    (deepspeed/runtime/zero/stage_1_and_2.py backward). A module larger than the limit is gathered whole all
+    the same: the head, while the loss runs. A block lies twice, as it comes over the wire and cut into its
+    parameters (partition_parameters.py AllGatherCoalescedHandle).
     """
     sharding = training.sharding
     if not np.any(sharding.bucket_params) and not np.any(sharding.live_params):
@@ -176,7 +178,7 @@ def _fixed_buffers(
     gather = pick(training.adapter.lora == 1, formats.base_linear, formats.compute)
     live = np.minimum(sharding.live_params + params.root_all / 2, all_params) + params.block
     at_stage_3 = (layout.zero_stage == 3) * (sharding.live_params > 0)
-    buckets: Array = many * (layout.zero_stage > 0) * 2 * sharding.bucket_params * formats.compute
+    buckets: Array = (layout.zero_stage > 0) * 2 * sharding.bucket_params * formats.compute
     return buckets, many * at_stage_3 * live * gather
 
 

@@ -3,9 +3,10 @@
 The layout that the search finds is the fastest one that is safe, computed by today's software where no
 framework is named. Measured runs that are asked about in this way, with what they do not say left out, reach
 a share of it: ``data/achieved.csv`` (``tests/accuracy/make_achieved.py`` writes it). GPUs of older
-generations were mostly measured with the software of their time. The share counts for the hours of a whole
-training that a run description asks for, never for a step, a search, or a run of the user's own GPUs that
-``plan calibrate`` knows.
+generations were mostly measured with the software of their time; on Ampere the norm of a block tells the
+times apart (RMSNorm came with LLaMA in 2023, after flash attention). The share counts for the hours of a
+whole training that a run description asks for, never for a step, a search, or a run of the user's own GPUs
+that ``plan calibrate`` knows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Literal
 from planner.hardware.gpus import gpu
 from planner.trust import nearness
 from planner.trust.nearness import Residuals
-from planner.types import Band, LayoutPins, Shape
+from planner.types import Band, LayoutPins, ModelSpec, Shape
 from planner.units import percent
 
 Named = Literal["framework", "nothing"]
@@ -36,6 +37,7 @@ class Share:
 
     named: str
     architectures: tuple[str, ...]
+    norm: str  # of the blocks: layer, rms, or any
     low: float
     mid: float
     high: float
@@ -51,6 +53,7 @@ def shares() -> tuple[Share, ...]:
         Share(
             named=row["named"],
             architectures=tuple(row["architectures"].split("; ")),
+            norm=row["norm"],
             low=float(row["low"]),
             mid=float(row["mid"]),
             high=float(row["high"]),
@@ -61,14 +64,14 @@ def shares() -> tuple[Share, ...]:
     )
 
 
-def share(named: Named, pins: LayoutPins, shape: Shape, known: Residuals) -> Share | None:
+def share(named: Named, pins: LayoutPins, model: ModelSpec, shape: Shape, known: Residuals) -> Share | None:
     """Share that counts for a run; ``None`` where the layout is given, or the user measured on this GPU."""
     if any(getattr(pins, name) is not None for name in _LAID_OUT):
         return None
     if nearness.own_runs("step", shape.gpu, known):
         return None
     architecture = gpu(shape.gpu).architecture
-    rows = [row for row in shares() if row.named == named]
+    rows = [row for row in shares() if row.named == named and row.norm in (ANY, model.norm)]
     exact = [row for row in rows if architecture in row.architectures]
     return next(iter([*exact, *(row for row in rows if row.architectures == (ANY,))]))
 

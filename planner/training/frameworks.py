@@ -89,8 +89,8 @@ class MemoryProfile:
     adapter_copies_sharded: bool
     adapter_backward_bytes: float
     kbit_preparation: bool
-    kbit_saved_hidden: float
-    kbit_saved_ffn: float
+    kbit_keeps_inputs_until: str
+    keeps_last_graph: bool
     merged_qkv: bool
     qkv_storage_kept: bool
     adapter_output_kept: bool

@@ -39,9 +39,8 @@ class AdapterColumns:
     down: Array
     head: Array
     quantised: Array  # 1 = the frozen base is kept in 4 or 8 bit
-    # bytes per element that quantised linears keep of their inputs although they are frozen
-    kbit_saved_hidden: Array
-    kbit_saved_ffn: Array
+    kbit_inputs: Array  # 1 = quantised linears keep their inputs although they are frozen
+    kbit_last_inputs: Array  # 1 = those of the last micro-batch too, while the next one runs forward
     merged_qkv: Array  # 1 = one adapter input for q, k and v
     qkv_storage_kept: Array  # 1 = v is a view of a merged tensor
     output_kept: Array  # 1 = outputs of q, k, v adapters are kept
@@ -189,6 +188,7 @@ def _adapter(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfi
     dropout = lora is not None and (lora.dropout or profile.lora_dropout) > 0
     quantised = lora is not None and lora.base_bits < 16
     bnb = quantised and lora is not None and lora.quant != "gptq"
+    tied = bnb and frameworks.date_of(training.framework) < profile.kbit_keeps_inputs_until
     return AdapterColumns(
         lora=scalar(lora is not None),
         rank=scalar(lora.rank if lora else 0),
@@ -202,8 +202,8 @@ def _adapter(training: TrainingSpec, lora: LoraSpec | None, profile: MemoryProfi
         down=scalar(targets.down),
         head=scalar(targets.head),
         quantised=scalar(quantised),
-        kbit_saved_hidden=scalar(profile.kbit_saved_hidden * bnb),
-        kbit_saved_ffn=scalar(profile.kbit_saved_ffn * bnb),
+        kbit_inputs=scalar(tied),
+        kbit_last_inputs=scalar(tied and profile.keeps_last_graph),
         merged_qkv=scalar(profile.merged_qkv),
         qkv_storage_kept=scalar(profile.qkv_storage_kept),
         output_kept=scalar(profile.adapter_output_kept),

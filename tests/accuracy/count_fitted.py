@@ -16,7 +16,7 @@ SPEED_KEYS = (
     "overlap_expert", "overlap_context", "step_overhead_s", "micro_batch_overhead_s", "idle_share",
     "expert_imbalance",
 )  # fmt: skip
-MEMORY_KEYS = ("extra_bytes_per_param", "kbit_saved_hidden", "kbit_saved_ffn", "fragmentation")
+MEMORY_KEYS = ("extra_bytes_per_param", "fragmentation")
 
 
 def read(name: str) -> str:

@@ -18,16 +18,6 @@ from planner.speed import layers, update
 from planner.training.execution import ExecutionColumns
 from planner.training.numerics import TrainingColumns
 
-# InternEvo keeps fp32 copies of the sharded gradients (internlm/solver/optimizer/hybrid_zero_optim.py); 4-bit
-# multiplies of bitsandbytes before 0.44 keep their inputs: of the two norms, and of the down projection.
-NEUTRAL = {
-    "fragmentation": 3.0,
-    "extra sharded": 4.0,
-    "kbit_saved_hidden": 4.0,
-    "kbit_saved_ffn": 2.0,
-    "kbit_saved_ffn 2023": 2.0,
-}
-
 
 @dataclass(frozen=True)
 class Knob:
@@ -76,7 +66,7 @@ def amount(name: str, column: np.ndarray, rows: np.ndarray, neutral: float, unit
 
 
 def of_memory(training: TrainingColumns, profile: np.ndarray) -> list[Knob]:
-    """The allocator's shares, and what a few profiles keep beyond what their code says."""
+    """The allocator's shares, and what a profile keeps beyond what its code says."""
     found = [
         constant(device, "NATIVE_WORKING", 0.10),
         constant(device, "NATIVE_LOSS", 0.30),
@@ -89,18 +79,8 @@ def of_memory(training: TrainingColumns, profile: np.ndarray) -> list[Knob]:
         constant(device, "EXPANDABLE_COLLECTIVE", 1.0),
         constant(device, "EXPANDABLE_CHURN", 0.5),
     ]
-    sharding, adapter = training.sharding, training.adapter
-    quantised = adapter.quantised == 1
-    for name, column, rows, unit in (
-        ("fragmentation", training.fragmentation, profile == "ms-swift", 4.0),
-        ("kbit_saved_hidden", adapter.kbit_saved_hidden, quantised & _like(profile, "litgpt"), 4.0),
-        ("kbit_saved_ffn", adapter.kbit_saved_ffn, quantised & (profile == "litgpt"), 8.0),
-        ("kbit_saved_ffn 2023", adapter.kbit_saved_ffn, quantised & (profile == "litgpt-2023"), 8.0),
-        ("extra 2021", sharding.extra_bytes, profile == "megatron-2021", 2.0),
-        ("extra sharded", sharding.extra_sharded_bytes, profile == "internevo", 8.0),
-    ):
-        found.append(amount(name, column, rows, NEUTRAL.get(name, 0.0), unit))
-    return found
+    oldest = profile == "megatron-2021"
+    return [*found, amount("extra 2021", training.sharding.extra_bytes, oldest, 0.0, 2.0)]
 
 
 def of_time(execution: ExecutionColumns, profile: np.ndarray) -> list[Knob]:

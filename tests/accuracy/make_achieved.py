@@ -24,9 +24,22 @@ from planner import api
 from planner.errors import UserError
 from planner.hardware.gpus import gpu
 from planner.runs import achieved, parse_run
+from planner.types import Run
 
 FILE = Path(achieved.__file__).parents[1] / "data" / "achieved.csv"
-HEAD = ("named", "architectures", "low", "mid", "high", "num_sources", "num_runs", "date", "source", "note")
+HEAD = (
+    "named",
+    "architectures",
+    "norm",
+    "low",
+    "mid",
+    "high",
+    "num_sources",
+    "num_runs",
+    "date",
+    "source",
+    "note",
+)
 DATE = "2026-11-30"
 SOURCE = "tests/accuracy/cases: measured speeds, asked about without what is not named"
 ALWAYS = (
@@ -35,17 +48,24 @@ ALWAYS = (
 )  # fmt: skip
 SOFTWARE = ("framework", "compile", "attention", "loss", "numerics", "optimizer_impl", "fused_kernels")
 SELLERS = ("NVIDIA", "yanring/Megatron-MoE-ModelZoo")
-# Generations whose shares are one, as far as sources of each can say.
-OTHERS = (achieved.ANY,)
-GENERATIONS = {"nothing": (("Volta", "Turing"), ("Ampere",), OTHERS), "framework": (OTHERS,)}
+# Architectures and norm of runs whose shares are one, as far as sources of each can say. Only Ampere was used
+# both before and after flash attention: blocks with RMSNorm are of 2023 and later (LLaMA).
+Generation = tuple[tuple[str, ...], str]
+OTHERS: Generation = ((achieved.ANY,), achieved.ANY)
+GENERATIONS: dict[str, tuple[Generation, ...]] = {
+    "nothing": (
+        (("Volta", "Turing"), achieved.ANY), (("Ampere",), "layer"), (("Ampere",), "rms"), OTHERS,
+    ),
+    "framework": (OTHERS,),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Reached:
-    """Share of one measured run. ``generation``: of its GPU, as the table groups them."""
+    """Share of one measured run. ``generation``: of its GPU and model, as the table groups them."""
 
     source: str
-    generation: tuple[str, ...]
+    generation: Generation
     share: float
 
 
@@ -75,13 +95,20 @@ def reached(named: str) -> tuple[Reached, ...]:
     for case, estimate in zip(cases, api.estimate_each(requests), strict=True):
         if not isinstance(estimate, UserError):
             share = case.measured["tokens_per_s_per_gpu"] / estimate.speed.tokens_per_s_per_gpu.mid
-            found.append(Reached(case.group, generation(named, estimate.run.shape.gpu), share))
+            found.append(Reached(case.group, generation(named, estimate.run), share))
     return tuple(found)
 
 
-def generation(named: str, gpu_id: str) -> tuple[str, ...]:
-    architecture = gpu(gpu_id).architecture
-    return next((g for g in GENERATIONS[named] if architecture in g), OTHERS)
+def generation(named: str, run: Run) -> Generation:
+    architecture = gpu(run.shape.gpu).architecture
+    return next(
+        (
+            each
+            for each in GENERATIONS[named]
+            if architecture in each[0] and each[1] in (achieved.ANY, run.model.norm)
+        ),
+        OTHERS,
+    )
 
 
 def middle(rows: Sequence[Reached]) -> float:
@@ -114,7 +141,8 @@ def rows(of: Callable[[str], tuple[Reached, ...]] = reached) -> list[dict[str, o
             found.append(
                 {
                     "named": named,
-                    "architectures": "; ".join(each),
+                    "architectures": "; ".join(each[0]),
+                    "norm": each[1],
                     "low": f"{quantile(inside, 0.1):.2f}",
                     "mid": f"{middle(inside):.2f}",
                     "high": f"{quantile(inside, 0.9):.2f}",

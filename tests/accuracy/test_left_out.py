@@ -29,7 +29,7 @@ def test_memory_of_sources_that_no_constant_has_seen(rows, key):
     row = rows[key]
     assert float(row["memory_macro"]) <= 0.08
     assert float(row["memory_p90"]) <= 0.25
-    assert float(row["memory_low"]) <= 0.18  # the aim is 0.08: NOTES.md says which profiles stand in its way
+    assert float(row["memory_low"]) <= 0.08
     assert int(row["oom_missed"]) <= 2
     assert int(row["unfit"]) <= 0.05 * int(row["fitting_runs"])
 
