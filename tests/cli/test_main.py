@@ -131,7 +131,8 @@ def test_document_follows_the_schema_that_is_printed(
 ) -> None:
     main.run([*command.split(), "--json"])
     document = json.loads(capsys.readouterr().out)
-    assert main.run(["schema", command.split()[0]]) == 0
+    named = "ls plans" if command == "ls --plans" else command.split()[0]
+    assert main.run(["schema", *named.split()]) == 0
     jsonschema.validate(document, json.loads(capsys.readouterr().out))
 
 
