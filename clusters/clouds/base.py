@@ -14,7 +14,6 @@ from typing import Protocol
 
 from clusters.backend.shell import Log
 from clusters.config.choices import Choices
-from clusters.faults import CloudFault as CloudFault  # labs name it from here
 from clusters.faults import FaultKind
 from planner.launched import CloudKind, Resource
 from planner.results import Plan

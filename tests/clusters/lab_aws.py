@@ -21,7 +21,8 @@ import requests
 import yaml
 
 from clusters.clouds.aws import AwsCloud
-from clusters.clouds.base import CloudFault, Order, Place
+from clusters.clouds.base import Order, Place
+from clusters.faults import CloudFault
 from planner.results import Plan
 from tests.clusters import tools
 from tests.clusters.lab import PATIENT, Host, search_path, sh
@@ -35,7 +36,12 @@ AWS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 LAUNCH = "l-lab2"
-FULL, FREE = "us-east-1a", "us-east-1b"  # zones without capacity and with
+FREE = "us-east-1b"
+REFUSING = {  # what RunInstances answers in other zones
+    "no capacity": "us-east-1a",
+    "quota": "us-east-1c=VcpuLimitExceeded",
+    "UnauthorizedOperation": "us-east-1d=UnauthorizedOperation",
+}
 ENV = PATIENT + "".join(f"export {k}='{v}'\n" for k, v in AWS.items())
 
 
@@ -82,13 +88,14 @@ class Hypervisor(threading.Thread):
 
 def main(lab: Path) -> None:
     asked = json.loads((lab / "asked.json").read_text())
-    with ec2_of(lab, asked["gpus_per_node"], [FULL]) as hypervisor:
+    zones = [*REFUSING.values(), f"{FREE}=503x2"]
+    with ec2_of(lab, asked["gpus_per_node"], zones) as hypervisor:
         print(json.dumps(trial(lab, asked, hypervisor)))
 
 
 @contextmanager
 def ec2_of(lab: Path, gpus: int, zones: list[str], env: str = "") -> Iterator[Hypervisor]:
-    """Run moto and a hypervisor. ``zones``: without capacity; ``env``: what shells on hosts set besides."""
+    """Run moto and a hypervisor. ``zones``: that refuse; ``env``: what shells on hosts set besides."""
     os.environ.pop("AWS_CA_BUNDLE", None)
     (lab / "home").mkdir()
     os.environ.update(AWS, HOME=str(lab / "home"), PATH=search_path())
@@ -140,7 +147,7 @@ def trial(lab: Path, asked: dict, hypervisor: Hypervisor) -> dict:
         return done
 
     seen["before"] = [c.model_dump() for c in timed("preflight", lambda: cloud.preflight(order, None))]
-    seen["full"] = timed("a zone without capacity", lambda: full_zone(cloud, order))
+    seen["cells"] = {name: refused(cloud, order, zone[:10]) for name, zone in REFUSING.items()}
     order = order.model_copy(update={"place": Place(region="us-east-1", zone=FREE), "attempt": 2})
     ready = timed("prepare", lambda: cloud.prepare(order))
     try:
@@ -149,6 +156,7 @@ def trial(lab: Path, asked: dict, hypervisor: Hypervisor) -> dict:
         return {**seen, "fault": [fault.kind, str(fault), fault.log]}
     seen["found"] = [r.kind for r in cloud.find(LAUNCH)]
     seen["calls"] = hypervisor.runs()
+    seen["throttled"] = (lab / "moto.log").read_text().count('" 503 ')
     seen["setups"] = {h.home.name: setups(h) for h in hypervisor.hosts.values()}
     seen["guarded"] = len(sh("pgrep -f '^/bin/bash -c sleep [0-9]+.while left='", check=False).split())
     with cloud.reach(ready) as created:
@@ -171,14 +179,14 @@ def trial(lab: Path, asked: dict, hypervisor: Hypervisor) -> dict:
     return seen
 
 
-def full_zone(cloud: AwsCloud, order: Order) -> dict:
-    """What is raised in a zone without capacity, and which machines are there then."""
-    here = order.model_copy(update={"place": Place(region="us-east-1", zone=FULL)})
+def refused(cloud: AwsCloud, order: Order, zone: str) -> dict:
+    """What is raised in a zone that refuses, and which machines are there then."""
+    here = order.model_copy(update={"place": Place(region="us-east-1", zone=zone)})
     try:
         cloud.create(cloud.prepare(here), lambda line: None)
     except CloudFault as fault:
         left = [r.kind for r in cloud.find(LAUNCH) if r.bills]
-        return {"kind": fault.kind, "message": str(fault), "bills": left}
+        return {"kind": fault.kind, "message": str(fault), "log": fault.log, "left": left}
     return {"kind": None}
 
 

@@ -22,11 +22,13 @@ from pathlib import Path
 import boto3
 
 from clusters.backend.jobs import connect
+from clusters.backend.shell import Log
 from clusters.clouds import aws
 from clusters.clouds.aws import AwsCloud
-from clusters.clouds.base import CloudFault, Created, Log, Order, Place, PreflightCheck
+from clusters.clouds.base import Created, Order, Place, PreflightCheck
 from clusters.config.nodes import cluster_of
 from clusters.config.yaml_text import to_yaml
+from clusters.faults import CloudFault
 from clusters.launch import down, machine
 from clusters.launch.nouns import Confirmation, Finished, Hands, LaunchRequest, Limits
 from clusters.launch.running import order_of
@@ -44,6 +46,7 @@ FIRST, SECOND = "us-west-2", "us-east-1"  # the first region has no machines at 
 FREE = "us-east-1c"
 ZONES = ["us-west-2a", "us-east-1a", "us-east-1b=1"]  # b has one machine of the two
 STEPS = 10
+EVERY, PREEMPTED_AT, SPOT_STEPS = 10, 12, 30  # train.py writes a checkpoint every ten steps
 BY_NAME = "export GLOO_SOCKET_IFNAME=eth0\n"  # hosts of EC2 know their own name, these do not
 TRAIN = "python train.py --address auto --steps {steps} --name {name} --storage {lab}/runs"
 
@@ -206,7 +209,7 @@ def dies_mid_probe(lab: Lab) -> dict:
 
 
 def dies_mid_run(lab: Lab) -> dict:
-    """The worker loses its power after the fifth step of the full run; what is left goes with ``down``."""
+    """The worker loses its power after the fifth step of the full run; the head ends itself at the cap."""
     seen, proving = Seen(), OnCpu(None, quiet=True)
     proving.known = lab.proven
     killed: list[str] = []
@@ -216,11 +219,59 @@ def dies_mid_run(lab: Lab) -> dict:
             killed.append(power_off_when_busy(lab))
 
     seen.on_line = pull
-    hands = lab.hands(seen, proving)
-    finished = machine.launch(lab.request(lab.second, "long", 1_000_000, FREE), hands)
+    hands, request = lab.hands(seen, proving), lab.request(lab.second, "long", 1_000_000, FREE)
+    finished = machine.launch(request, hands)
+    ended_by_head = spends_all(lab, request, finished.launch_id)
     ended = down.down(finished.launch_id, hands)
-    return {**told(seen, finished), "killed": killed, "down": ended.model_dump(mode="json"),
-            "left": left(lab.hypervisor)}  # fmt: skip
+    return {**told(seen, finished), "killed": killed, "ended_by_head": ended_by_head,
+            "down": ended.model_dump(mode="json"), "left": left(lab.hypervisor)}  # fmt: skip
+
+
+def spends_all(lab: Lab, request: LaunchRequest, launch_id: str) -> list[str]:
+    """Let the budget be spent; states of the machines a minute later, without anybody here doing anything."""
+    order = order_of(request, launch_id, Place(region=SECOND, zone=FREE), None)
+    with suppress(CloudFault):  # the worker is gone: the timer was moved on one machine of two
+        AwsCloud([SECOND]).extend(
+            order.model_copy(update={"budget_usd": Decimal("0.01")}), request.choices.deadline
+        )
+    until = time.monotonic() + 90
+    while set(states := left(lab.hypervisor)["states"]) != {"terminated"} and time.monotonic() < until:
+        time.sleep(1)
+    return states
+
+
+def preempted(lab: Lab) -> dict:
+    """EC2 takes the spot worker back between two checkpoints; the run ends on a cluster built again."""
+    seen, proving = Seen(), OnCpu(None, quiet=True)
+    proving.known = lab.proven
+    taken: list[str] = []
+
+    def pull(line: str) -> None:
+        if f"step {PREEMPTED_AT} " in line and not taken:
+            taken.append(interrupted(lab))
+
+    seen.on_line = pull
+    hands = lab.hands(seen, proving)
+    request = lab.request(on_spot(lab.second), "spot", SPOT_STEPS, FREE)
+    finished = machine.launch(request, hands)
+    row = hands.ledger.launch(finished.launch_id)
+    ended = down.down(finished.launch_id, hands)
+    return {**told(seen, finished), "taken": taken, "lost": [x.model_dump(mode="json") for x in row.lost],
+            "down": ended.model_dump(mode="json"), "left": left(lab.hypervisor)}  # fmt: skip
+
+
+def on_spot(plan: Plan) -> Plan:
+    """The same plan on machines that EC2 may take back."""
+    offer = plan.candidate.offer.model_copy(update={"market": "spot"})
+    return plan.model_copy(update={"candidate": plan.candidate.model_copy(update={"offer": offer})})
+
+
+def interrupted(lab: Lab) -> str:
+    """What EC2 does to a spot machine after its two minutes: it terminates it."""
+    name, host = next(iter(workers(lab.hypervisor)))
+    sh(f"ip link set {host.ns}h down")
+    lab.hypervisor.ec2.terminate_instances(InstanceIds=[name])
+    return name
 
 
 def bare(lab: Lab) -> dict:
@@ -269,6 +320,7 @@ TRIALS: dict[str, Callable[[Lab], dict]] = {
     "whole": whole,
     "dies_mid_probe": dies_mid_probe,
     "dies_mid_run": dies_mid_run,
+    "preempted": preempted,
     "bare": bare,
 }
 

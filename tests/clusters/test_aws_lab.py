@@ -11,6 +11,11 @@ from tests.clusters import lab, tools
 
 WHY_NOT = lab.why_not()
 ROOT = Path(__file__).parents[2]
+CELLS = {  # what RunInstances answers through the real launcher, and how it is sorted
+    "no capacity": ("capacity", "InsufficientInstanceCapacity"),
+    "quota": ("quota", "VcpuLimitExceeded"),
+    "UnauthorizedOperation": ("permission", "UnauthorizedOperation"),
+}
 SECRET = "planted/secret+of+somebody/0123456789abcd"
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
 
@@ -38,10 +43,18 @@ def test_every_check_before_the_bill_passes(seen: dict):
     assert all(c["passed"] for c in seen["before"]), seen["before"]
 
 
-def test_a_zone_without_capacity_is_sorted_and_leaves_nothing_that_bills(seen: dict):
-    assert seen["full"]["kind"] == "capacity", seen["full"]
-    assert "InsufficientInstanceCapacity" in seen["full"]["message"]
-    assert seen["full"]["bills"] == []
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_refusal_of_the_cloud_is_sorted_and_leaves_nothing_that_bills(cell: str, seen: dict):
+    found, (kind, code) = seen["cells"][cell], CELLS[cell]
+    assert found["kind"] == kind, found
+    assert code in found["message"]
+    assert found["log"]
+    assert found["left"] == []
+
+
+def test_throttled_calls_are_made_again_until_the_cluster_is_up(seen: dict):
+    assert seen["throttled"] == 2
+    assert seen["created"]["num_nodes"] == 1
 
 
 def test_head_and_worker_start_and_the_gpus_of_the_plan_join(seen: dict):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from datetime import datetime
@@ -149,6 +150,40 @@ def test_a_host_without_power_in_the_run_fails_its_job_and_down_leaves_nothing(s
     assert (trial["down"]["exit_code"], trial["down"]["left"]) == (0, [])
     assert set(trial["left"]["states"]) == {"terminated"}
     assert trial["left"]["things"] == []
+
+
+def test_a_head_ends_every_machine_by_itself_once_the_budget_is_spent(seen: dict):
+    assert set(seen["dies_mid_run"]["ended_by_head"]) == {"terminated"}
+
+
+# ------------------------------------------------------------------------------------- spot
+
+
+def test_a_spot_run_whose_machine_was_taken_goes_on_from_its_checkpoint_on_a_rebuilt_cluster(seen: dict):
+    trial = seen["preempted"]
+    assert trial["taken"][0].startswith("i-")
+    assert trial["finished"]["exit_code"] == 0, trial["finished"]
+    told = [e["state"] for e in trial["events"]]
+    assert told.count("committed") >= 2
+    after = said_after(trial["said"], "checkpoint at step 10")
+    steps = [int(n) for line in after for n in re.findall(r"^step (\d+) ", line)]
+    again = steps.index(11, 1) if steps[0] == 11 else 0  # where the rebuilt cluster's log begins
+    assert steps[again] == 11  # neither from the first step nor from where the machine went
+    assert steps[-1] == 30
+
+
+def test_work_lost_to_a_taken_machine_is_counted(seen: dict):
+    (lost,) = seen["preempted"]["lost"]
+    assert lost["steps"] >= 2
+    assert lost["seconds"] > 0
+    assert "machines are gone" in lost["why"]
+    assert set(seen["preempted"]["left"]["states"]) == {"terminated"}
+    assert seen["preempted"]["left"]["things"] == []
+
+
+def said_after(said: list[str], words: str) -> list[str]:
+    first = next(i for i, line in enumerate(said) if words in line)
+    return said[first + 1 :]
 
 
 # ------------------------------------------------------------------------------------- rights

@@ -1,15 +1,15 @@
 """What moto does not have and a launch meets: placement groups, reservations, quotas, zones without capacity.
 
 ``install()`` adds them to moto in this process;
-``python -m tests.clusters.clouds.moto_more HOST PORT ZONE...`` runs moto's server with them, and without
-capacity in these zones; ``ZONE=1``: for one machine at a time. ``CALLS`` in its environment names a file to
-which every call is written, with the address that it came from.
+``python -m tests.clusters.clouds.moto_more HOST PORT ZONE...`` runs moto's server with them, and with zones
+that refuse as ``refuse_in`` says. ``CALLS`` in its environment names a file to which every call is written,
+with the address that it came from.
 """
 
 import json
 import os
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 QUOTAS: dict[str, float] = defaultdict(lambda: 384.0)  # by code; a test may say other values
@@ -61,31 +61,51 @@ def install() -> None:
     ServiceQuotasBackend.get_service_quota = quota
 
 
-def no_capacity_in(zones: list[str]) -> None:
-    """Let RunInstances fail in these zones as EC2 does; a dry run does not look at capacity.
+def refuse_in(zones: list[str]) -> None:
+    """Let RunInstances fail in these zones as EC2 does; a dry run does not look at them.
 
-    ``ZONE=1`` has room for one machine.
+    ``ZONE`` has no capacity, ``ZONE=1`` has room for one machine, ``ZONE=CODE`` answers with this error, and
+    ``ZONE=503x2`` throttles the first two calls.
     """
     from moto.core.responses import ActionResult
     from moto.ec2.exceptions import EC2ClientError
     from moto.ec2.responses import EC2Response
 
     real = EC2Response.run_instances
-    room = {zone: int(most or 0) for zone, _, most in (told.partition("=") for told in zones)}
+    rules = {zone: rule or "0" for zone, _, rule in (told.partition("=") for told in zones)}
+    throttled: Counter[str] = Counter()
 
     def run(self: EC2Response) -> ActionResult:
         if self._get_param("DryRun"):
             return real(self)
         (first, *_) = self._get_param("NetworkInterfaces")
         zone = self.ec2_backend.get_subnet(first["SubnetId"]).availability_zone
-        known = [i for i in self.ec2_backend.all_instances() if i.placement.zone == zone]
-        alive = [i for i in known if i._state.name == "running"]
-        if len(alive) >= room.get(zone, sys.maxsize):
+        rule = rules.get(zone, str(sys.maxsize))
+        if rule.startswith("503x"):
+            throttled[zone] += 1
+            if throttled[zone] <= int(rule.removeprefix("503x")):
+                raise _throttling()
+        elif not rule.isdigit():
+            raise EC2ClientError(rule, f"{rule} in {zone}.")
+        elif _running(self, zone) >= int(rule):
             said = f"We currently do not have sufficient capacity in the zone you requested ({zone})."
             raise EC2ClientError("InsufficientInstanceCapacity", said)
         return real(self)
 
     EC2Response.run_instances = run
+
+
+def _running(ec2: object, zone: str) -> int:
+    known = [i for i in ec2.ec2_backend.all_instances() if i.placement.zone == zone]
+    return sum(i._state.name == "running" for i in known)
+
+
+def _throttling() -> Exception:
+    """EC2's answer to too many calls, which clients know by its status."""
+    from werkzeug.exceptions import ServiceUnavailable
+
+    error = "<Error><Code>RequestLimitExceeded</Code><Message>Request limit exceeded.</Message></Error>"
+    return ServiceUnavailable(f"<Response><Errors>{error}</Errors><RequestID>1</RequestID></Response>")
 
 
 def record_calls(path: Path) -> None:
@@ -141,7 +161,7 @@ if __name__ == "__main__":
 
     install()
     image_of_the_parameters()
-    no_capacity_in(sys.argv[3:])
+    refuse_in(sys.argv[3:])
     if "CALLS" in os.environ:
         record_calls(Path(os.environ["CALLS"]))
     main(["-H", sys.argv[1], "-p", sys.argv[2]])
