@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from planner import units
 from planner.budgets import ProjectBudget, Standing, standing
-from planner.cli import budgets, ledger, text
+from planner.cli import budgets, text
+from planner.cli.launch import ledger
 from planner.cli.request import Options, choice, has_host
 from planner.cli.text import Column
 from planner.errors import UserError

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from planner import units
 from planner.budgets import ProjectBudget, Standing, beginning, standing
-from planner.cli import ledger, store
+from planner.cli import store
+from planner.cli.launch import ledger
 from planner.errors import UserError, did_you_mean
 
 _FILE, _TOLD = "budgets.json", "budgets_told.json"

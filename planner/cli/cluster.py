@@ -18,7 +18,7 @@ from clusters.config.nodes import cluster_of
 from clusters.config.trainers import train_config
 from planner import units
 from planner.cli import store
-from planner.cli.launch_inputs import storage
+from planner.cli.launch.inputs import storage
 from planner.cli.request import Options
 from planner.cost import disk_gib
 from planner.errors import MissingCredentialsError, UserError

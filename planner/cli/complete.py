@@ -63,7 +63,7 @@ def documented(incomplete: str) -> list[str]:
 
 def launch_ids(incomplete: str) -> list[str]:
     """Launches that begin like this, those that are not gone."""
-    from planner.cli.ledger import launches
+    from planner.cli.launch.ledger import launches
 
     return _starting(incomplete, (x.id for x in launches() if x.state != "gone"))
 

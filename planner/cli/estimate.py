@@ -8,17 +8,12 @@ from collections.abc import Iterator
 import typer
 
 from planner import api, runs, units
-from planner.cli import (
-    calibration_store,
-    json_output,
-    screens_estimate,
-    screens_explain,
-    screens_runs,
-    store,
-    text,
-)
+from planner.cli import calibration_store, json_output, store, text
 from planner.cli.models import read_text
 from planner.cli.request import Options, request, run_request
+from planner.cli.screens import estimate as screens_estimate
+from planner.cli.screens import explain as screens_explain
+from planner.cli.screens import runs as screens_runs
 from planner.errors import UserError
 from planner.exits import FAILED
 from planner.results import Candidate, Estimate, WholeRun

@@ -7,8 +7,9 @@ from collections import defaultdict
 import typer
 
 from planner import api, units
-from planner.cli import calibration_store, screens_pages, text
+from planner.cli import calibration_store, text
 from planner.cli.request import Options, request, run_request
+from planner.cli.screens import pages as screens_pages
 from planner.guide.pages import Page, Subject, texts
 from planner.guide.topics import TOPICS, check_topic, explain
 from planner.hardware.gpus import gpu

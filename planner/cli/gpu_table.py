@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 import typer
 
-from planner.cli import screens_tables, text
+from planner.cli import text
 from planner.cli.request import Options, words
+from planner.cli.screens import tables as screens_tables
 from planner.hardware.gpus import gpus, matching_ids
 from planner.types import Offer
 from providers import registry

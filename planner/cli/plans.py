@@ -6,14 +6,15 @@ from datetime import UTC, datetime
 
 import typer
 
-from planner.cli import screens_tables, store, text
+from planner.cli import store, text
 from planner.cli.request import Options
+from planner.cli.screens import tables as screens_tables
 
 
 def run(options: Options) -> int:
     """List launches, saved plans, or orphans."""
     if options.get("orphans"):
-        from planner.cli import launches_orphans
+        from planner.cli.launch import orphans as launches_orphans
 
         return launches_orphans.run(options)
     return _plans(options) if options["plans"] else _launches(options)
@@ -21,14 +22,14 @@ def run(options: Options) -> int:
 
 def _launches(options: Options) -> int:
     """Launches, newest first; in JSON one line each, as events are."""
-    from planner.cli import ledger
+    from planner.cli.launch import ledger
 
     found = ledger.launches()[::-1]
     if options["quiet"]:
         for launch in found:
             typer.echo(launch.id)
         return 0
-    from planner.cli.launch_rows import row
+    from planner.cli.launch.rows import row
 
     now = datetime.now(UTC)
     rows = [row(launch, now) for launch in found]
@@ -36,7 +37,7 @@ def _launches(options: Options) -> int:
         for each in rows:
             typer.echo(each.model_dump_json())
         return 0
-    from planner.cli import screens_launches
+    from planner.cli.screens import launches as screens_launches
 
     typer.echo(screens_launches.launches(rows, len(store.saved_ids()), now, text.terminal()))
     return 0

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from planner import api
-from planner.cli import calibration_store, screens_suggest, store, text
+from planner.cli import calibration_store, store, text
 from planner.cli.request import Options, Request, goal, request, top, words
+from planner.cli.screens import suggest as screens_suggest
 from planner.errors import UserError, did_you_mean
 from planner.exits import NOTHING_FITS
 from planner.results import Plan, SkippedProvider, Suggestion
@@ -23,7 +24,7 @@ from planner.types import Goal, Offer
 from providers import registry
 
 if TYPE_CHECKING:
-    from planner.cli.own import Own
+    from planner.cli.prices.own import Own
     from planner.guide.moving import Moving, Start
 
 DEFAULT_TOP = 5
@@ -118,7 +119,7 @@ def _brought(options: Options, now: datetime) -> Own | None:
     """Read the user's machines and prices; where there are none, nothing is imported for them."""
     if not (options["own"] or options["own_ray"] or options["price_list"]):
         return None
-    from planner.cli.own import own
+    from planner.cli.prices.own import own
 
     return own(options, now)
 
@@ -190,7 +191,7 @@ def _print(answer: Suggestion, way: Moving | None, options: Options, now: dateti
     else:
         typer.echo(screens_suggest.suggestion(answer, now, text.terminal()))
         if way is not None:
-            from planner.cli import screens_moving
+            from planner.cli.screens import moving as screens_moving
 
             typer.echo(f"\n{screens_moving.moving(way, text.terminal())}")
 

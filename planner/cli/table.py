@@ -7,8 +7,9 @@ from typing import get_args
 import typer
 
 from planner import types, units
-from planner.cli import screens_guide, text
+from planner.cli import text
 from planner.cli.request import Options, choice
+from planner.cli.screens import guide as screens_guide
 from planner.errors import UserError
 from planner.guide.table import Assumed, MemoryTable, memory_table
 

@@ -7,7 +7,8 @@ import pytest
 from clusters.config.choices import Choices
 from clusters.faults import CloudFault
 from clusters.launch import machine
-from planner.cli import clouds_asked, store
+from planner.cli import store
+from planner.cli.launch import clouds_asked
 from planner.launched import Resource
 from tests.clusters import tools
 from tests.clusters.launch.cloud import FileCloud

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from planner.cli import main, screens_compare
-from planner.cli.comparison import CompareDocument, Comparison, comparison
+from planner.cli import main
+from planner.cli.prices.comparison import CompareDocument, Comparison, comparison
+from planner.cli.screens import compare as screens_compare
 from planner.cli.text import Terminal
 from planner.ownership import OwnedMachine
 from planner.types import Links, Offer

@@ -1,6 +1,6 @@
 """``--explain``: no term without formula, source and basis."""
 
-from planner.cli.screens_explain import confidence, explain
+from planner.cli.screens.explain import confidence, explain
 from planner.cli.text import Terminal
 from planner.results import Estimate, MemoryParts, SpeedParts
 from planner.trust.terms import terms

@@ -11,8 +11,10 @@ import typer
 
 from clusters.launch import nouns
 from planner import exits
-from planner.cli import complete, conventions, help_pages, main, prices_refresh, probe
+from planner.cli import complete, conventions, help_pages, main
 from planner.cli.app import app
+from planner.cli.prices import refresh as prices_refresh
+from planner.cli.probe import run as probe
 from planner.cli.schema import DOCUMENTS, document_of
 
 ROOT = Path(__file__).parents[2]

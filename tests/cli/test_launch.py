@@ -14,7 +14,9 @@ from clusters.faults import CloudFault
 from clusters.launch.interrupts import Interrupted
 from clusters.ledger.store import Ledger
 from clusters.scrub import scrubber
-from planner.cli import launch_hands, launch_next, main, store
+from planner.cli import main, store
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch import next_plans as launch_next
 from planner.cli.schema import document_of
 from tests.clusters import tools
 from tests.clusters.launch.cloud import FileCloud

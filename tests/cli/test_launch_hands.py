@@ -13,8 +13,12 @@ import pytest
 from clusters.backend.jobs import Job, JobsError, JobState
 from clusters.clouds.base import Created
 from clusters.faults import CloudFault
-from planner.cli import launch_hands, launch_next, launches_found, ledger, store
-from planner.cli.launch_hands import RealProving, ask_of_terminal, price_now
+from planner.cli import store
+from planner.cli.launch import found as launches_found
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch import ledger
+from planner.cli.launch import next_plans as launch_next
+from planner.cli.launch.hands import RealProving, ask_of_terminal, price_now
 from planner.errors import UserError
 from planner.types import Offer
 from tests.clusters import tools

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli import launch_hands, launch_next, main, store
+from planner.cli import main, store
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch import next_plans as launch_next
 from tests.clusters import tools
 from tests.clusters.clouds.kube_fake import Behaviour, FakeKube
 from tests.clusters.launch.hands import Proving

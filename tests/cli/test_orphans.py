@@ -14,7 +14,9 @@ from clusters.clouds.marks import Marks
 from clusters.faults import CloudFault
 from clusters.ledger.store import Ledger
 from clusters.scrub import scrubber
-from planner.cli import launch_hands, launch_next, main, store
+from planner.cli import main, store
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch import next_plans as launch_next
 from planner.cli.schema import document_of
 from planner.launched import Launch, Resource
 from tests.clusters import tools
@@ -73,7 +75,7 @@ def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tagged:
     made = Tagged(tmp_path)
     monkeypatch.setattr(launch_hands, "cloud_of", lambda request: made)
     monkeypatch.setattr(
-        "planner.cli.clouds_asked.cloud_for",
+        "planner.cli.launch.clouds_asked.cloud_for",
         lambda kind, choices, regions=(): Empty() if kind == "local" else made,
     )
     monkeypatch.setattr(launch_hands, "price_now", lambda offer: offer.usd_per_hour)
@@ -145,7 +147,7 @@ def test_a_cloud_that_does_not_answer_is_named_and_never_counted_as_empty(
     cloud: Tagged, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(
-        "planner.cli.clouds_asked.cloud_for",
+        "planner.cli.launch.clouds_asked.cloud_for",
         lambda kind, choices, regions=(): Empty() if kind == "local" else Silent(),
     )
     assert main.run(["ls", "--orphans", "--region", "us-east-1,eu-west-1"]) == 0

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import responses
 
-from planner.cli import main, prices_refresh
+from planner.cli import main
+from planner.cli.prices import refresh as prices_refresh
 from planner.types import Offer
 from providers import http, snapshot
 from providers.catalog import shipped
@@ -297,7 +298,8 @@ def test_quiet_prints_one_offer_a_line(plan: Run):
 HANGING = """
 import signal, socket, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
-from planner.cli import main, prices_refresh
+from planner.cli import main
+from planner.cli.prices import refresh as prices_refresh
 from providers.runpod import Runpod
 server = socket.create_server(("127.0.0.1", 0))
 url = f"http://127.0.0.1:{server.getsockname()[1]}/"

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from clusters.probe.progress import Progress
-from planner.cli.probe_progress import ProgressLine
+from planner.cli.probe.progress import ProgressLine
 
 
 class Terminal(io.StringIO):

@@ -8,8 +8,9 @@ import pytest
 
 from clusters.probe.request import from_json, to_json
 from clusters.probing import Wishes, request_of
-from planner.cli import probe_subject, store
-from planner.cli.probe_subject import Found, found_here, found_on, subject_of
+from planner.cli import store
+from planner.cli.probe import subject as probe_subject
+from planner.cli.probe.subject import Found, found_here, found_on, subject_of
 from planner.errors import UserError
 from planner.probed import PHASES
 from planner.verdict import Subject

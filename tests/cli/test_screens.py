@@ -6,7 +6,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from planner.cli import screens_estimate, screens_suggest, screens_tables
+from planner.cli.screens import estimate as screens_estimate
+from planner.cli.screens import suggest as screens_suggest
+from planner.cli.screens import tables as screens_tables
 from planner.cli.text import Terminal
 from planner.hardware.gpus import gpu
 from planner.results import Candidate, Estimate, Plan, Suggestion

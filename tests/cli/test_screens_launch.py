@@ -10,8 +10,9 @@ from syrupy.assertion import SnapshotAssertion
 from clusters.clouds.base import PreflightCheck
 from clusters.launch import before, pricing
 from clusters.launch.nouns import Confirmation, Finished, LaunchRequest
-from planner.cli import screens_launch, screens_launches
-from planner.cli.launch_rows import row
+from planner.cli.launch.rows import row
+from planner.cli.screens import launch as screens_launch
+from planner.cli.screens import launches as screens_launches
 from planner.cli.text import Terminal
 from planner.launched import PricePoint, Resource, Transition
 from tests.clusters import tools

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from planner.cli import screens_prices
-from planner.cli.prices import Listing
+from planner.cli.prices.listing import Listing
+from planner.cli.screens import prices as screens_prices
 from planner.cli.text import Terminal
 from planner.types import Links, Offer
 from providers.base import UnknownGpu, key

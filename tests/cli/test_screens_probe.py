@@ -12,8 +12,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from planner.cli import schema, screens_probe
-from planner.cli.probe_json import ProbeDocument, document
+from planner.cli import schema
+from planner.cli.probe.documents import ProbeDocument, document
+from planner.cli.screens import probe as screens_probe
 from planner.cli.text import Terminal
 from planner.probed import Depth, ProbeResult, Reading, SkippedCollective
 from planner.verdict import Subject, judge

@@ -32,8 +32,9 @@ from clusters.faults import CloudFault
 from clusters.launch import down, machine
 from clusters.launch.nouns import Confirmation, Finished, Hands, LaunchRequest, Limits
 from clusters.launch.running import order_of
-from planner.cli import launch_hands, launch_next
-from planner.cli.launch_hands import RealProving
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch import next_plans as launch_next
+from planner.cli.launch.hands import RealProving
 from planner.launched import Event, Launch
 from planner.probed import ProbeResult, ProbeVerdict, Repriced
 from planner.results import Plan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from planner.cli import cluster_options as c
 from planner.cli.app import app, run_module
+from planner.cli.options import cluster as c
 
 
 @app.command()

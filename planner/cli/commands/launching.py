@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from planner.cli import cluster_options as c
-from planner.cli import launch_options as la
 from planner.cli import options as o
 from planner.cli.app import app, run_module
+from planner.cli.options import cluster as c
+from planner.cli.options import launch as la
 
 
 @app.command()
@@ -54,7 +54,7 @@ def launch(
     quiet: o.Quiet = False,
 ) -> None:
     """Start a plan's cluster, prove it with a probe, then run, or tear everything down."""
-    run_module("launch", context)
+    run_module("launch.run", context)
 
 
 @app.command()
@@ -69,7 +69,7 @@ def down(
     quiet: o.Quiet = False,
 ) -> None:
     """Delete everything of a launch and look until it is gone; safe to repeat."""
-    run_module("launch_down", context)
+    run_module("launch.down", context)
 
 
 @app.command()
@@ -77,13 +77,13 @@ def adopt(
     context: typer.Context, launch: la.OrphanId, region: la.Regions = None, json: o.Json = False
 ) -> None:
     """Take over a launch that only its cloud knows, so that ls, down and report see it."""
-    run_module("launch_adopt", context)
+    run_module("launch.adopt", context)
 
 
 @app.command()
 def extend(context: typer.Context, launch: la.LaunchId, longer: la.Longer, json: o.Json = False) -> None:
     """Let the machines of a launch live longer."""
-    run_module("launch_extend", context)
+    run_module("launch.extend", context)
 
 
 @app.command()
@@ -117,22 +117,22 @@ def doctor(
     json: o.Json = False,
 ) -> None:
     """Look at everything that a launch needs, and start nothing: rights, quota, image, price, budget."""
-    run_module("launch_doctor", context)
+    run_module("launch.doctor", context)
 
 
 @app.command()
 def logs(context: typer.Context, launch: la.LaunchId, follow: la.Follow = False) -> None:
     """Print the log of a launch's full run; with -f until it ends, and its exit code becomes ours."""
-    run_module("launch_logs", context)
+    run_module("launch.logs", context)
 
 
 @app.command()
 def ssh(context: typer.Context, launch: la.LaunchId) -> None:
     """Open a shell on the head of a launch."""
-    run_module("launch_ssh", context)
+    run_module("launch.ssh", context)
 
 
 @app.command()
 def dashboard(context: typer.Context, launch: la.LaunchId) -> None:
     """Open a way to Ray's dashboard of a launch, until Ctrl-C."""
-    run_module("launch_dashboard", context)
+    run_module("launch.dashboard", context)

@@ -25,7 +25,7 @@ def compare(
     quiet: o.Quiet = False,
 ) -> None:
     """Rent or buy: your machines against the offers of their GPU, with the hours where both cost the same."""
-    run_module("compare", context)
+    run_module("prices.compare", context)
 
 
 prices = typer.Typer(rich_markup_mode=None)
@@ -52,7 +52,7 @@ def _prices(
 ) -> None:
     """List offers with price, age and source; 'refresh' asks the providers, 'diff' shows what moved."""
     if context.invoked_subcommand is None:
-        run_module("prices", context)
+        run_module("prices.listing", context)
 
 
 @prices.command("refresh")
@@ -60,10 +60,10 @@ def refresh_prices(
     context: typer.Context, names: o.ProviderNames = None, json: o.Json = False, quiet: o.Quiet = False
 ) -> None:
     """Ask providers for their prices, all at once; what fails leaves the last good prices in use."""
-    run_module("prices_refresh", context)
+    run_module("prices.refresh", context)
 
 
 @prices.command("diff")
 def diff_prices(context: typer.Context, names: o.ProviderNames = None, json: o.Json = False) -> None:
     """Show which prices moved between the last two refreshes."""
-    run_module("prices_diff", context)
+    run_module("prices.diff", context)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from planner.cli import options as o
-from planner.cli import probe_options as p
 from planner.cli.app import app, run_module
+from planner.cli.options import probe as p
 
 
 @app.command()
@@ -43,4 +43,4 @@ def probe(
     quiet: p.Quiet = False,
 ) -> None:
     """Measure a plan's own step, links and machines, and hold them against the prediction."""
-    run_module("probe", context)
+    run_module("probe.run", context)

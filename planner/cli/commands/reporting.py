@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from planner.cli import options as o
-from planner.cli import report_options as r
 from planner.cli.app import app, run_module
+from planner.cli.options import report as r
 
 report = typer.Typer(rich_markup_mode=None)
 app.add_typer(report, name="report")

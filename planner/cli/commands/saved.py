@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from planner.cli import launch_options as la
 from planner.cli import options as o
 from planner.cli.app import app, run_module
+from planner.cli.options import launch as la
 
 
 @app.command("ls")

@@ -12,7 +12,8 @@ from typing import Literal
 import typer
 
 from planner import units
-from planner.cli import budgets, ledger, store, text
+from planner.cli import budgets, store, text
+from planner.cli.launch import ledger
 from planner.cli.report import csv_text, html, markdown, screen
 from planner.cli.request import Options, choice
 from planner.errors import UserError

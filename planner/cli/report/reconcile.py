@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-from planner.cli import ledger
+from planner.cli.launch import ledger
 from planner.errors import UserError, did_you_mean
 from planner.launched import BilledAmount, Launch
 

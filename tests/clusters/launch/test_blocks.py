@@ -8,7 +8,7 @@ import pytest
 from clusters.launch import down, machine
 from clusters.launch.running import read_work
 from planner import spend
-from planner.cli.launch_rows import forecast, row
+from planner.cli.launch.rows import forecast, row
 from tests.clusters import tools
 from tests.clusters.launch.cloud import FileCloud
 from tests.clusters.launch.hands import Clock, Proving, Screen, hands, request

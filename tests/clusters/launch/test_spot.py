@@ -17,8 +17,8 @@ from clusters.launch.nouns import Finished
 from clusters.launch.running import read_work
 from clusters.probe import checkpoint, spec, step
 from planner import spend
-from planner.cli.launch_rows import row
-from planner.cli.screens_launches import lost_work
+from planner.cli.launch.rows import row
+from planner.cli.screens.launches import lost_work
 from planner.launched import Launch
 from tests.clusters import tools
 from tests.clusters.launch.cloud import FileCloud

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 
 import typer
 
-from planner.cli import screens_compare, text
-from planner.cli.comparison import SCHEMA_VERSION, CompareDocument, Comparison, comparison
-from planner.cli.own import own
+from planner.cli import text
+from planner.cli.prices.comparison import SCHEMA_VERSION, CompareDocument, Comparison, comparison
+from planner.cli.prices.own import own
 from planner.cli.request import Options, choice, top, words
+from planner.cli.screens import compare as screens_compare
 from planner.cli.suggest import offers_for
 from planner.errors import UserError
 from planner.search.market import considered

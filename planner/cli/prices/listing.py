@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 
 import typer
 
-from planner.cli import screens_prices, text
-from planner.cli.own import own
+from planner.cli import text
+from planner.cli.prices.own import own
 from planner.cli.request import Options, words
+from planner.cli.screens import prices as screens_prices
 from planner.cli.suggest import offers_for
 from planner.errors import UserError, did_you_mean
 from planner.search.market import considered
@@ -53,7 +54,7 @@ def run(options: Options) -> int:
     if options["history"]:
         _print_history(listing, options)
     elif options["json"]:
-        from planner.cli.prices_json import prices_document
+        from planner.cli.prices.documents import prices_document
 
         typer.echo(prices_document(_cut(listing), rows).model_dump_json())
     else:
@@ -163,7 +164,7 @@ def _print_history(listing: Listing, options: Options) -> None:
     shown = _cut(listing)
     points = history(shown)
     if options["json"]:
-        from planner.cli.prices_json import history_document
+        from planner.cli.prices.documents import history_document
 
         typer.echo(history_document(shown, points).model_dump_json())
     else:

@@ -12,7 +12,8 @@ from clusters.clouds.base import PreflightCheck
 from clusters.launch.nouns import Confirmation, Finished
 from clusters.scrub import scrubber
 from planner import spend
-from planner.cli import screens_launch, text
+from planner.cli import text
+from planner.cli.screens import launch as screens_launch
 from planner.launched import Event, Launch
 from planner.probed import ProbeVerdict
 
@@ -48,7 +49,7 @@ class TerminalScreen:
 
     def verdict(self, verdict: ProbeVerdict, launch: Launch) -> None:
         """Prediction against measurement."""
-        from planner.cli import screens_probe
+        from planner.cli.screens import probe as screens_probe
 
         term = text.terminal()
         lines = [*screens_probe.checks(verdict.checks, term), "", *screens_probe.conclusion(verdict, term)]

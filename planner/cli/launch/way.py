@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from clusters.clouds.base import Cloud, Order
 from clusters.faults import CloudFault
 from clusters.launch.running import read_work
-from planner.cli import launch_hands, launches_found
-from planner.cli.launch_screen import screen_for
+from planner.cli.launch import found as launches_found
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch.progress import screen_for
 from planner.errors import UserError
 from planner.launched import Launch
 

@@ -14,11 +14,12 @@ from clusters.backend import here
 from clusters.backend.jobs import Jobs, JobsError, connect
 from clusters.probing import ProbeError, Wishes
 from planner import units
-from planner.cli import calibration_store, screens_probe, store, text
-from planner.cli.probe_json import ProbeDocument, document
-from planner.cli.probe_progress import ProgressLine
-from planner.cli.probe_subject import Found, found_here, found_on, subject_of
+from planner.cli import calibration_store, store, text
+from planner.cli.probe.documents import ProbeDocument, document
+from planner.cli.probe.progress import ProgressLine
+from planner.cli.probe.subject import Found, found_here, found_on, subject_of
 from planner.cli.request import Options, has_host
+from planner.cli.screens import probe as screens_probe
 from planner.errors import MissingCredentialsError, UserError
 from planner.probed import ProbeResult
 from planner.trust.measured import measured_run

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 import typer
 
-from planner.cli import screens_prices, text
+from planner.cli import text
 from planner.cli.request import Options, words
+from planner.cli.screens import prices as screens_prices
 from planner.errors import UserError, did_you_mean
 from planner.types import Offer
 from providers import snapshot
@@ -29,7 +30,7 @@ def run(options: Options) -> int:
         raise UserError("no live prices yet: nothing to compare", "plan prices refresh")
     found = moves(*_before_and_after(names))
     if options["json"]:
-        from planner.cli.prices_json import moves_document
+        from planner.cli.prices.documents import moves_document
 
         typer.echo(moves_document(found).model_dump_json())
     else:

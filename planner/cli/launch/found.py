@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.cli import ledger
+from planner.cli.launch import ledger
 from planner.errors import UserError, did_you_mean
 from planner.launched import Launch
 

@@ -13,9 +13,13 @@ from clusters.launch import adopting, down, teardown
 from clusters.launch.adopting import Orphan
 from clusters.launch.nouns import DONE, FAILED, MAY_BILL, USAGE, Finished, Hands, Limits
 from clusters.ledger.locks import HeldError
-from planner.cli import clouds_asked, launch, launch_hands, launches_found, launches_orphans, ledger
-from planner.cli.clouds_asked import Answers
-from planner.cli.launch_screen import TerminalScreen, screen_for
+from planner.cli.launch import clouds_asked, ledger
+from planner.cli.launch import found as launches_found
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch import orphans as launches_orphans
+from planner.cli.launch import run as launch
+from planner.cli.launch.clouds_asked import Answers
+from planner.cli.launch.progress import TerminalScreen, screen_for
 from planner.cli.request import Options
 from planner.errors import UserError
 from planner.launched import Launch

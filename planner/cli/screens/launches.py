@@ -7,7 +7,7 @@ from datetime import datetime
 
 from planner import units
 from planner.cli import text
-from planner.cli.launch_rows import LaunchRow
+from planner.cli.launch.rows import LaunchRow
 from planner.cli.text import Column, Terminal
 
 

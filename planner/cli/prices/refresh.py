@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 
 import typer
 
-from planner.cli import screens_prices, text
+from planner.cli import text
 from planner.cli.request import Options, words
+from planner.cli.screens import prices as screens_prices
 from planner.exits import FAILED, INTERRUPTED, NO_CREDENTIALS
 from providers import snapshot
 from providers.adapters import chosen
@@ -30,7 +31,7 @@ def run(options: Options) -> int:
         sys.stderr.flush()
         os._exit(INTERRUPTED)  # threads still wait for servers; what is on the disk is whole at any time
     if options["json"]:
-        from planner.cli.prices_json import prices_document
+        from planner.cli.prices.documents import prices_document
 
         typer.echo(prices_document((), rows).model_dump_json())
     elif not options["quiet"]:

@@ -6,7 +6,7 @@ import threading
 
 import typer
 
-from planner.cli.launch_way import told, way_to
+from planner.cli.launch.way import told, way_to
 from planner.cli.request import Options
 
 

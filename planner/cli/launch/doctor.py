@@ -10,10 +10,15 @@ from clusters.clouds.base import PreflightCheck
 from clusters.faults import CloudFault
 from clusters.launch import before
 from clusters.launch.nouns import FAILED, NO_CREDENTIALS, Hands, LaunchRequest
-from planner.cli import doctor_here, launch_hands, launch_request, ledger, screens_launch, text
-from planner.cli.doctor_here import Look
-from planner.cli.launch_screen import screen_for
+from planner.cli import text
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch import here as doctor_here
+from planner.cli.launch import ledger
+from planner.cli.launch import request as launch_request
+from planner.cli.launch.here import Look
+from planner.cli.launch.progress import screen_for
 from planner.cli.request import Options
+from planner.cli.screens import launch as screens_launch
 from planner.types import Record
 
 SCHEMA_VERSION = 1

@@ -7,9 +7,12 @@ import typer
 from clusters.launch import adopting
 from clusters.launch.adopting import Machine, Orphan
 from clusters.ledger.locks import HeldError
-from planner.cli import clouds_asked, launch_hands, launches_orphans, ledger, store
-from planner.cli.launch_rows import row
-from planner.cli.launch_screen import screen_for
+from planner.cli import store
+from planner.cli.launch import clouds_asked, ledger
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch import orphans as launches_orphans
+from planner.cli.launch.progress import screen_for
+from planner.cli.launch.rows import row
 from planner.cli.request import Options
 from planner.errors import UserError, did_you_mean
 from planner.results import Plan

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from planner import units
 from planner.cli import text
-from planner.cli.comparison import Comparison, Rent
+from planner.cli.prices.comparison import Comparison, Rent
 from planner.cli.text import Column, Terminal
 from providers.age import age_s, mark
 

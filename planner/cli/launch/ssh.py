@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from planner.cli.launch_way import told, way_to
+from planner.cli.launch.way import told, way_to
 from planner.cli.request import Options
 from planner.errors import UserError
 

@@ -6,7 +6,7 @@ import typer
 
 from clusters.backend import jobs
 from clusters.backend.jobs import Jobs, JobsError, JobState
-from planner.cli.launch_way import told, way_to
+from planner.cli.launch.way import told, way_to
 from planner.cli.request import Options
 from planner.errors import UserError
 

@@ -9,9 +9,11 @@ import typer
 
 from clusters.launch.adopting import Orphan
 from planner import units
-from planner.cli import clouds_asked, launch_hands, ledger, text
-from planner.cli.clouds_asked import Answers, Asked
-from planner.cli.launch_screen import screen_for
+from planner.cli import text
+from planner.cli.launch import clouds_asked, ledger
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch.clouds_asked import Answers, Asked
+from planner.cli.launch.progress import screen_for
 from planner.cli.request import Options
 from planner.cli.text import Column, Terminal
 from planner.types import Record

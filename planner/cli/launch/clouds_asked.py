@@ -17,7 +17,8 @@ from clusters.launch import adopting
 from clusters.launch.adopting import Orphan
 from clusters.launch.nouns import Hands, Work
 from clusters.launch.running import WORK
-from planner.cli import launch_request, store
+from planner.cli import store
+from planner.cli.launch import request as launch_request
 from planner.errors import UserError
 from planner.launched import CloudKind, Launch
 from planner.types import Record

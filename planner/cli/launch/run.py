@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from clusters.launch import machine
 from clusters.launch.nouns import Finished, Hands
-from planner.cli import budgets, launch_hands, launch_request, launches_found, store
-from planner.cli.launch_screen import TerminalScreen, screen_for
+from planner.cli import budgets, store
+from planner.cli.launch import found as launches_found
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch import request as launch_request
+from planner.cli.launch.progress import TerminalScreen, screen_for
 from planner.cli.request import Options
 from planner.errors import UserError
 

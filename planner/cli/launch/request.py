@@ -15,7 +15,9 @@ from clusters.launch.nouns import LaunchRequest, Limits
 from clusters.launch.pricing import MACHINES_OF_THEIR_OWN, price_items, usd_per_hour
 from clusters.scrub import secrets_of
 from planner import units
-from planner.cli import budgets, cluster, launch_inputs, ledger, store
+from planner.cli import budgets, cluster, store
+from planner.cli.launch import inputs as launch_inputs
+from planner.cli.launch import ledger
 from planner.cli.request import Options
 from planner.errors import UserError
 from planner.launched import CloudKind

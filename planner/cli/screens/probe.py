@@ -7,7 +7,7 @@ from statistics import median
 
 from planner import units
 from planner.cli import text
-from planner.cli.probe_json import CollectiveDocument, ProbeDocument
+from planner.cli.probe.documents import CollectiveDocument, ProbeDocument
 from planner.cli.text import Column, Terminal
 from planner.probed import PHASES, Check, ProbeVerdict, RankMemory, Repriced
 from planner.verdict.words import OPERATIONS

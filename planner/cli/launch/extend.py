@@ -9,9 +9,10 @@ import typer
 from clusters.faults import CloudFault
 from clusters.launch.running import Running, read_work
 from planner import spend, units
-from planner.cli import launch_hands, launches_found
-from planner.cli.launch_rows import row
-from planner.cli.launch_screen import screen_for
+from planner.cli.launch import found as launches_found
+from planner.cli.launch import hands as launch_hands
+from planner.cli.launch.progress import screen_for
+from planner.cli.launch.rows import row
 from planner.cli.request import Options
 from planner.errors import UserError
 

@@ -22,9 +22,10 @@ from clusters.launch.nouns import Hands, LaunchRequest, Screen
 from clusters.ledger.store import Ledger
 from clusters.probing import ProbeError, Wishes, probe, request_of
 from clusters.scrub import scrubber
-from planner.cli import calibration_store, launch_next, store
-from planner.cli.probe import keep_measured
-from planner.cli.probe_progress import ProgressLine
+from planner.cli import calibration_store, store
+from planner.cli.launch import next_plans as launch_next
+from planner.cli.probe.progress import ProgressLine
+from planner.cli.probe.run import keep_measured
 from planner.cli.request import Options
 from planner.probed import ProbeResult, ProbeVerdict
 from planner.results import Plan

@@ -19,7 +19,7 @@ from providers.refresh import ProviderRow
 from providers.states import NO_ADAPTER
 
 if TYPE_CHECKING:
-    from planner.cli.prices import Listing
+    from planner.cli.prices.listing import Listing
 
 NOTHING = "–"
 MOST_MOVES = 40

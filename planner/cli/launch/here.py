@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from planner import units
-from planner.cli import calibration_store, ledger, store, text
+from planner.cli import calibration_store, store, text
+from planner.cli.launch import ledger
 from planner.cli.text import Terminal
 from planner.errors import UserError
 from planner.types import Record

@@ -1,0 +1,1 @@
+"""Commands about launches, and what they share: ``run`` launches, the others are named by their command."""

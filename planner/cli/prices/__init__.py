@@ -1,0 +1,1 @@
+"""Commands about prices: offers, refresh, differences, and rent or buy."""

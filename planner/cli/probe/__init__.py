@@ -1,0 +1,1 @@
+"""``plan probe``: what is measured, its progress and its document."""

@@ -1,0 +1,1 @@
+"""Screens as text: what a person sees, one module a command."""
