@@ -48,7 +48,7 @@ def launch(
     storage: c.Storage = None,
     owner: c.Owner = None,
     create_timeout: la.CreateTimeout = None,
-    probe_timeout: la.ProbeTimeout = None,
+    probe_timeout: o.ProbeTimeout = None,
     no_calibration: o.NoCalibration = False,
     json: o.Json = False,
     quiet: o.Quiet = False,

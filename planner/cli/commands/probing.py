@@ -37,7 +37,7 @@ def probe(
     repeat: p.Repeat = None,
     check_precision: p.CheckPrecision = False,
     entrypoint: p.Entrypoint = None,
-    probe_timeout: p.ProbeTimeout = None,
+    probe_timeout: o.ProbeTimeout = None,
     no_calibration: o.NoCalibration = False,
     json: o.Json = False,
     quiet: p.Quiet = False,

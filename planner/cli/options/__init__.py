@@ -12,6 +12,7 @@ import typer
 from planner.cli import complete
 
 Text = str | None
+PLAN_HELP = "A row of the last suggest, the id of a saved plan, or a plan's file."
 
 # the model
 Params = Annotated[
@@ -234,7 +235,7 @@ PlanId = Annotated[
     typer.Argument(
         metavar="[ID]",
         autocompletion=complete.plan_ids,
-        help="A row of the last suggest, or the id of a saved plan.",
+        help=PLAN_HELP,
         show_default=False,
     ),
 ]
@@ -312,4 +313,9 @@ History = Annotated[bool, typer.Option("--history", help="Prices over time, from
 ProviderNames = Annotated[
     list[str] | None,
     typer.Argument(metavar="[PROVIDER]...", help="Only these providers.", show_default=False),
+]
+
+# launch and probe
+ProbeTimeout = Annotated[
+    Text, typer.Option("--probe-timeout", metavar="10m", help="Longest that the probe may take (10 min).")
 ]

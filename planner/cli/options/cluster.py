@@ -7,14 +7,11 @@ from typing import Annotated
 import typer
 
 from planner.cli import complete
-
-Text = str | None
+from planner.cli.options import PLAN_HELP, Text
 
 PlanId = Annotated[
     str,
-    typer.Argument(
-        metavar="PLAN", autocompletion=complete.plan_ids, help="A row of the last suggest, or a plan's id."
-    ),
+    typer.Argument(metavar="PLAN", autocompletion=complete.plan_ids, help=PLAN_HELP),
 ]
 OutDir = Annotated[
     Text, typer.Option("--out", metavar="DIR", help="Where to write; .plan/PLAN if not given.")

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import complete
-
-Text = str | None
+from planner.cli.options import Text
 
 Sizes = Annotated[
     Text,

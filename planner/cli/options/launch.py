@@ -7,15 +7,14 @@ from typing import Annotated
 import typer
 
 from planner.cli import complete
-
-Text = str | None
+from planner.cli.options import PLAN_HELP, Text
 
 PlanId = Annotated[
     Text,
     typer.Argument(
         metavar="[PLAN]",
         autocompletion=complete.plan_ids,
-        help="A row of the last suggest, the id of a saved plan, or a file.",
+        help=PLAN_HELP,
         show_default=False,
     ),
 ]
@@ -95,9 +94,6 @@ Project = Annotated[
 GcpProject = Annotated[Text, typer.Option("--gcp-project", metavar="ID", help="Google Cloud project.")]
 CreateTimeout = Annotated[
     Text, typer.Option("--create-timeout", metavar="30m", help="Longest wait for all nodes (30 min).")
-]
-ProbeTimeout = Annotated[
-    Text, typer.Option("--probe-timeout", metavar="10m", help="Longest that the probe may take (10 min).")
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")]
 Everything = Annotated[bool, typer.Option("--all", help="Every launch of this ledger; orphans are listed.")]

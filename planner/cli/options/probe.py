@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import complete
-
-Text = str | None
+from planner.cli.options import PLAN_HELP, Text
 
 Plan = Annotated[
     Text,
@@ -16,7 +15,7 @@ Plan = Annotated[
         "--plan",
         autocompletion=complete.plan_ids,
         metavar="ID|FILE",
-        help="A row of the last suggest, the id of a saved plan, or a plan's file.",
+        help=PLAN_HELP,
     ),
 ]
 Address = Annotated[
@@ -54,8 +53,5 @@ Entrypoint = Annotated[
     typer.Option(
         "--entrypoint", metavar="MODULE:FUNCTION", help="Your own loop in place of the plan's step."
     ),
-]
-ProbeTimeout = Annotated[
-    Text, typer.Option("--probe-timeout", metavar="10min", help="Longest that the probe may take.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="The verdict only.")]

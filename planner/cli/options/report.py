@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import complete
-
-Text = str | None
+from planner.cli.options import Text
 
 Since = Annotated[
     Text, typer.Option("--since", metavar="DATE", help="Launches that lived on or after this day.")
