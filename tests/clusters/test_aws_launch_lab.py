@@ -32,23 +32,23 @@ SUGGEST = (
     "suggest --tokens 1M --seq-len 128 --precision fp32 --provider aws --gpu L40S --region us-west-2"
     " --market on-demand --max-gpus 2 --dp 2 --mbs 4 --grad-accum 2 --zero 3 --no-calibration --quiet"
 )
-pytestmark = [
-    pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or ""),
-    pytest.mark.skipif(
-        not os.environ.get("PLAN_LONG_LABS"), reason="takes about ten minutes: PLAN_LONG_LABS=1 runs it"
-    ),
-]
+WHOLE, ALL = "whole", "whole,dies_mid_probe,dies_mid_run,preempted,bare"
+LONG = bool(os.environ.get("PLAN_LONG_LABS"))
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
+long = pytest.mark.skipif(
+    not LONG, reason="all launches take a quarter of an hour: PLAN_LONG_LABS=1 runs them"
+)
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """What three launches saw in one lab."""
+    """What the launches of one lab saw: one that goes well, and with ``PLAN_LONG_LABS`` those that do not."""
     where = tmp_path_factory.mktemp("lab")
     write_plan(where)
     done = subprocess.run(
         ["env", f"WANDB_API_KEY={SECRET}",
          "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-         sys.executable, "-m", "tests.clusters.lab_aws_launch", str(where)],
+         sys.executable, "-m", "tests.clusters.lab_aws_launch", str(where), ALL if LONG else WHOLE],
         cwd=ROOT, text=True, capture_output=True, timeout=1500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
@@ -130,6 +130,7 @@ def test_down_leaves_nothing_and_may_be_repeated(seen: dict):
 # ------------------------------------------------------------------------------------- power
 
 
+@long
 def test_a_host_without_power_in_the_probe_fails_it_and_everything_goes(seen: dict):
     trial = seen["dies_mid_probe"]
     assert trial["killed"][-1].startswith("i-"), trial["killed"]
@@ -141,6 +142,7 @@ def test_a_host_without_power_in_the_probe_fails_it_and_everything_goes(seen: di
     assert trial["left"]["things"] == []
 
 
+@long
 def test_a_host_without_power_in_the_run_fails_its_job_and_down_leaves_nothing(seen: dict):
     trial = seen["dies_mid_run"]
     assert trial["killed"][-1].startswith("i-"), trial["killed"]
@@ -152,6 +154,7 @@ def test_a_host_without_power_in_the_run_fails_its_job_and_down_leaves_nothing(s
     assert trial["left"]["things"] == []
 
 
+@long
 def test_a_head_ends_every_machine_by_itself_once_the_budget_is_spent(seen: dict):
     assert set(seen["dies_mid_run"]["ended_by_head"]) == {"terminated"}
 
@@ -159,6 +162,7 @@ def test_a_head_ends_every_machine_by_itself_once_the_budget_is_spent(seen: dict
 # ------------------------------------------------------------------------------------- spot
 
 
+@long
 def test_a_spot_run_whose_machine_was_taken_goes_on_from_its_checkpoint_on_a_rebuilt_cluster(seen: dict):
     trial = seen["preempted"]
     assert trial["taken"][0].startswith("i-")
@@ -172,6 +176,7 @@ def test_a_spot_run_whose_machine_was_taken_goes_on_from_its_checkpoint_on_a_reb
     assert steps[-1] == 30
 
 
+@long
 def test_work_lost_to_a_taken_machine_is_counted(seen: dict):
     (lost,) = seen["preempted"]["lost"]
     assert lost["steps"] >= 2
@@ -244,6 +249,7 @@ def test_no_secret_stands_in_what_the_launches_wrote(seen: dict):
 # ------------------------------------------------------------------------------------- time
 
 
+@long
 @pytest.mark.benchmark
 def test_seconds_by_state(seen: dict):
     trial = seen["whole"]
