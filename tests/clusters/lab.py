@@ -141,8 +141,10 @@ class Host:
         )
 
     def kill(self) -> None:
+        """Take its power, and its place on the network: the next host may have the same address."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+        sh(f"ip netns del {self.ns}; ip link del {self.ns}h; ip neigh flush dev labbr", check=False)
 
 
 def hosts_of(lab: Path, addresses: list[str], gpus_per_node: int) -> list[Host]:
