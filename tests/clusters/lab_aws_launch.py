@@ -335,7 +335,7 @@ def told(seen: Seen, finished: Finished) -> dict:
         "finished": finished.model_dump(mode="json"),
         "events": [e.model_dump(mode="json") for e in seen.events],
         "said": seen.said,
-        "regions": [c.plan.candidate.offer.region for c in seen.prices],
+        "asked_for": [c.plan.candidate.offer.region for c in seen.prices],
         "verdicts": [v.model_dump(mode="json") for v in seen.verdicts],
     }
 

@@ -83,7 +83,11 @@ def test_a_region_without_machines_is_left_for_the_next_candidate_named_with_its
     assert len(said) == 1
     assert "2 × aws g6e.xlarge in us-east-1, on-demand, " in said[0]
     assert said[0].endswith(" a node")
-    assert seen["whole"]["regions"] == ["us-west-2", "us-east-1"]
+    told = [
+        e["detail"] for e in seen["whole"]["events"] if e["state"] == "creating" and "attempt" in e["detail"]
+    ]
+    assert list(dict.fromkeys(d.split(" in ")[1][:9] for d in told)) == ["us-west-2", "us-east-1"]
+    assert seen["whole"]["asked_for"] == ["us-west-2"]  # the second is no dearer than what was confirmed
 
 
 def test_a_full_zone_is_left_for_the_next_and_half_a_cluster_is_released(seen: dict):
