@@ -173,10 +173,10 @@ def test_a_spot_run_whose_machine_was_taken_goes_on_from_its_checkpoint_on_a_reb
     assert trial["finished"]["exit_code"] == 0, trial["finished"]
     told = [e["state"] for e in trial["events"]]
     assert told.count("committed") >= 2
-    after = said_after(trial["said"], "checkpoint at step 10")
-    steps = [int(n) for line in after for n in re.findall(r"^step (\d+) ", line)]
-    again = steps.index(11, 1) if steps[0] == 11 else 0  # where the rebuilt cluster's log begins
-    assert steps[again] == 11  # neither from the first step nor from where the machine went
+    steps = [int(n) for line in trial["said"] for n in re.findall(r"\bstep (\d+)  loss", line)]
+    (again,) = [now for before, now in pairwise(steps) if now != before + 1]
+    assert steps[0] == 1
+    assert again == 11  # after its checkpoint: neither from the first step nor from where the machine went
     assert steps[-1] == 30
 
 
@@ -188,11 +188,6 @@ def test_work_lost_to_a_taken_machine_is_counted(seen: dict):
     assert "machines are gone" in lost["why"]
     assert set(seen["preempted"]["left"]["states"]) == {"terminated"}
     assert seen["preempted"]["left"]["things"] == []
-
-
-def said_after(said: list[str], words: str) -> list[str]:
-    first = next(i for i, line in enumerate(said) if words in line)
-    return said[first + 1 :]
 
 
 # ------------------------------------------------------------------------------------- rights
