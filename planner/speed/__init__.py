@@ -148,10 +148,13 @@ def _micro_batch(
     launches = layers * (block.forward_launches * (1 + again) + block.backward_launches) + (
         ends.forward_launches + ends.backward_launches
     )
-    launch = np.maximum(launches * execution.launch_s - busy, 0)
-    forward_share = (block.matmul_forward_s + block.attention_forward_s + block.memory_forward_s) / (
-        matmul + attention + memory
-    )
+    # While the GPU waits for a ring of context parallelism, the CPU launches on.
+    launch = np.maximum(launches * execution.launch_s - busy - layers * context, 0)
+    first = block.matmul_forward_s + block.attention_forward_s + block.memory_forward_s
+    forward = np.maximum(first, block.forward_launches * execution.launch_s)
+    backward_launches = block.forward_launches * again + block.backward_launches
+    backward = np.maximum(matmul + attention + memory - first, backward_launches * execution.launch_s)
+    forward_share = forward / (forward + backward)
     total = busy + launch + layers * (tensor + context + expert)
     per_block = matmul + attention + memory + tensor + context + expert
     uneven = _uneven_s(model, layout, per_block, ends_matmul + ends_memory)
